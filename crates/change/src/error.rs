@@ -1,0 +1,129 @@
+use std::fmt;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The kind decides what the supervisor does (DESIGN §8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A system isn't there or can't go on just now: back off and restart from committed progress.
+    Unavailable,
+    /// Configuration or rights are wrong: stop, with what to change.
+    Invalid,
+    /// One table can't be followed: park it, the others go on.
+    Schema,
+    /// One message or value can't be understood: dead letter, go on.
+    Malformed,
+    /// Somebody else committed first: reload progress.
+    Conflict,
+    /// The source's log is gone: new slot, then reconcile and repair.
+    Lost,
+    /// A fault of Tidewire: stop loudly.
+    Bug,
+}
+
+/// What happened, where, and what to do about it. Never holds a secret or a row's value.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    context: Vec<String>,
+    hint: Option<String>,
+    table: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into(), context: Vec::new(), hint: None, table: None, source: None }
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
+    }
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+    pub fn schema(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Schema, message)
+    }
+    pub fn malformed(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Malformed, message)
+    }
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Conflict, message)
+    }
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Lost, message)
+    }
+    pub fn bug(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Bug, message)
+    }
+
+    /// An I/O error at `place` (a path, an address). Everything but a missing right can mend itself: `Unavailable`.
+    pub fn io(error: std::io::Error, place: impl fmt::Display) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Invalid,
+            _ => ErrorKind::Unavailable,
+        };
+        Self::new(kind, format!("{place}: {error}")).caused_by(error)
+    }
+
+    /// What to do about it, one sentence.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What was being done, outermost last: `while reading …`.
+    pub fn context(mut self, context: impl Into<String>) -> Self {
+        self.context.push(context.into());
+        self
+    }
+
+    /// The table that this error parks or that it happened on.
+    pub fn on_table(mut self, table: impl fmt::Display) -> Self {
+        self.table = Some(table.to_string());
+        self
+    }
+
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+    pub fn table(&self) -> Option<&str> {
+        self.table.as_deref()
+    }
+    pub fn contexts(&self) -> &[String] {
+        &self.context
+    }
+}
+
+/// One line: contexts from the outside in, then what happened, then what to do.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for context in self.context.iter().rev() {
+            write!(f, "{context}: ")?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " — {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+    }
+}

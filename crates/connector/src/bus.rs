@@ -1,0 +1,43 @@
+use crate::{BoxFuture, Credit};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Boundary, Checkpoint, Message, Progress, Result, TopicPartition};
+
+/// Writes to a partitioned log. One writer a pipeline; `append` may be called from several tasks.
+pub trait BusWriter: Send + Sync {
+    /// The checkpoint of the last append that had one.
+    fn last(&self) -> BoxFuture<'_, Result<Option<Checkpoint>>>;
+    /// Appends the messages and the checkpoint that covers them as one; durable when it returns.
+    fn append(&self, messages: Vec<Message>, checkpoint: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;
+    /// Per partition the offset that the next message will get.
+    fn ends(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, u64>>>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchedMessage {
+    pub topic: Arc<str>,
+    pub partition: u32,
+    pub offset: u64,
+    pub key: Bytes,
+    pub value: Bytes,
+    pub timestamp: i64,
+}
+
+/// Messages in order. `boundary`: after them the reader stands between two source transactions.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    pub messages: Vec<FetchedMessage>,
+    pub boundary: Option<Boundary>,
+    pub credit: Credit,
+}
+
+/// Reads the bus for one sink.
+pub trait BusReader: Send {
+    /// Goes on at `progress`; a partition that it doesn't name is read from its earliest message.
+    fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
+    /// The next messages; waits for some. Cancel-safe.
+    fn next(&mut self) -> BoxFuture<'_, Result<Fetched>>;
+    /// All before `progress` is durable in the sink: the bus may drop it by its retention.
+    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
+}

@@ -1,0 +1,105 @@
+//! What adapters report. Facts only: `pipeline::diagnose` is the one judge.
+
+use std::time::Duration;
+use tidewire_change::{Identity, Key, Position, TableName};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableState {
+    /// Waits for its first snapshot.
+    Pending,
+    /// Rows are being read: bytes done of bytes in all (estimates of the source's own).
+    Copying { done_bytes: u64, total_bytes: u64 },
+    /// Its rows are all there; changes flow.
+    Streaming,
+    /// Can't be followed; the others go on.
+    Parked { why: String },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableStatus {
+    pub table: TableName,
+    pub state: TableState,
+    pub key: Key,
+    pub identity: Identity,
+    pub rows_read: u64,
+    pub rows_streamed: u64,
+    /// Estimate of the source.
+    pub rows_estimated: u64,
+    /// What the user should know of this table (generated columns left out, …).
+    pub notes: Vec<String>,
+}
+
+/// A running source, as it sees itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceStatus {
+    pub connected: bool,
+    /// All received up to here.
+    pub position: Position,
+    pub confirmed: Position,
+    /// The end of the source's log when it was last heard of.
+    pub server_position: Position,
+    /// Placed reads that aren't finished: chunks in flight or waiting, keys to read again.
+    pub pending_reads: u64,
+    pub tables: Vec<TableStatus>,
+    pub slot: Option<SlotFacts>,
+    /// Why nothing comes just now (waits for an open transaction, …).
+    pub waiting: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlotFacts {
+    pub name: String,
+    pub active: bool,
+    /// reserved, extended, unreserved or lost (pg_replication_slots.wal_status).
+    pub wal_status: String,
+    /// Bytes that may still be written before the slot is in danger of being lost; none: no limit.
+    pub safe_wal_bytes: Option<i64>,
+    /// Bytes of log that the slot holds back.
+    pub retained_bytes: u64,
+}
+
+/// The source's server, looked at for `check`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerFacts {
+    /// e.g. 150018.
+    pub version: u32,
+    pub wal_level: String,
+    pub may_replicate: bool,
+    pub in_recovery: bool,
+    pub slots_used: u32,
+    pub slots_max: u32,
+    pub senders_used: u32,
+    pub senders_max: u32,
+    pub slot: Option<SlotFacts>,
+    pub tables: Vec<TableFacts>,
+    /// Patterns of the configuration that match no table.
+    pub unmatched: Vec<String>,
+    /// The oldest transaction that is open: slot creation waits for it.
+    pub oldest_transaction: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableFacts {
+    pub table: TableName,
+    pub key: Key,
+    pub identity: Identity,
+    pub rows_estimated: u64,
+    pub bytes: u64,
+    pub may_select: bool,
+    pub published: bool,
+    pub unlogged: bool,
+    pub deferrable_key: bool,
+    pub generated_columns: Vec<String>,
+}
+
+/// A sink, as it sees itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SinkStatus {
+    pub connected: bool,
+    pub commits: u64,
+    pub rows_applied: u64,
+    pub rows_stale: u64,
+    pub rows_incomplete: u64,
+    pub bytes_written: u64,
+    pub last_commit: Option<Duration>,
+}

@@ -1,0 +1,18 @@
+//! Owns: the ports (traits that adapters implement), byte credits, and the facts that adapters report.
+//! May import: change, tokio's semaphore.
+//! Never imports: adapters, pipeline.
+
+mod bus;
+mod credit;
+mod facts;
+mod sink;
+mod source;
+
+pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage};
+pub use credit::{Budget, Credit};
+pub use facts::{ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus};
+pub use sink::{Inspect, Scan, Sink, TableBatch, Written};
+pub use source::{ChangeBatch, Placed, Selection, Source, SourceHandle, What};
+
+/// A boxed future: the ports are object-safe, at one allocation a batch.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,57 @@
+use crate::{BoxFuture, SinkStatus};
+use std::sync::Arc;
+use tidewire_change::{Change, Position, Progress, Result, Row, Schema};
+
+/// Changes of one table under one schema.
+/// * Key columns: reduced (`flow::reduce`), one change a key, no truncate among them.
+/// * Position or whole-row tables: all changes, in order of position.
+#[derive(Clone, Debug)]
+pub struct TableBatch {
+    pub schema: Arc<Schema>,
+    /// Rows below this position are gone; it is applied before `changes`, which all lie above it.
+    pub truncate: Option<Position>,
+    pub changes: Vec<Change>,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub applied: u64,
+    /// Thrown away by the guard: the sink holds something at least as new.
+    pub stale: u64,
+    /// Partial rows whose row the sink doesn't have yet: a placed read of the key follows (DESIGN §4.5).
+    pub incomplete: u64,
+}
+
+/// Keeps copies of tables. `write` several times, then `commit`: readers see all of it or nothing per table, and the
+/// progress with it. A sink is used by one task.
+pub trait Sink: Send {
+    /// Connects and makes sure that the sink can be written. Throws away what was written but not committed.
+    fn open(&mut self) -> BoxFuture<'_, Result<()>>;
+    /// What the sink holds, as stored beside the rows; empty when it is new.
+    fn committed(&mut self) -> BoxFuture<'_, Result<Progress>>;
+    /// Makes the table or follows a change of its schema. Called before the first write under `schema`.
+    fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>>;
+    /// Applies the guard and writes what passes; visible to readers only after `commit`.
+    fn write(&mut self, batch: TableBatch) -> BoxFuture<'_, Result<Written>>;
+    /// Makes all writes since the last commit visible, together with `progress`.
+    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
+    fn status(&self) -> SinkStatus;
+}
+
+/// What to look at. `keys`: only these (rows that hold the key columns); else every row.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The columns wanted, in this order; text as the source would print it.
+    pub schema: Arc<Schema>,
+    pub keys: Option<Vec<Row>>,
+}
+
+/// Reads a table as it is now, for reconcile. Both sides have it: sources and sinks.
+pub trait Inspect: Send {
+    /// Calls `each` for every live row (deleted ones left out). Returns the position that the read covers: a source
+    /// says that all that it saw committed at or below it; a sink says that it held everything up to it.
+    fn scan<'a>(&'a mut self, scan: &'a Scan, each: &'a mut (dyn FnMut(Row) + Send)) -> BoxFuture<'a, Result<Position>>;
+    /// The current schemas of the tables that it has.
+    fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>>;
+}

@@ -1,0 +1,61 @@
+use crate::{BoxFuture, Credit, ServerFacts, SourceStatus};
+use std::sync::Arc;
+use tidewire_change::{Change, Checkpoint, Position, Result, Row, TableName};
+
+/// Changes in order. With a checkpoint the batch ends between two transactions; without one it ends inside one.
+/// A batch may be empty but for its checkpoint (heartbeat).
+#[derive(Debug, Default)]
+pub struct ChangeBatch {
+    pub changes: Vec<Change>,
+    pub checkpoint: Option<Checkpoint>,
+    pub credit: Credit,
+}
+
+/// Reads the row changes of one database from its log, and rows of its tables by placed reads (DESIGN §4).
+pub trait Source: Send {
+    /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too.
+    fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;
+    /// The next batch; waits for one. Cancel-safe.
+    fn next(&mut self) -> BoxFuture<'_, Result<ChangeBatch>>;
+    /// `checkpoint` is durable downstream: the source may forget what lies before.
+    fn confirm(&mut self, checkpoint: &Checkpoint) -> BoxFuture<'_, Result<()>>;
+    /// Tells the source system the last confirmed position and disconnects.
+    fn close(&mut self) -> BoxFuture<'_, Result<()>>;
+    fn handle(&self) -> Arc<dyn SourceHandle>;
+}
+
+/// What others may ask of a running source, from any task.
+pub trait SourceHandle: Send + Sync {
+    /// Asks for a placed read. Returns when it is on the list; `status` tells when it is done.
+    fn read(&self, selection: Selection) -> BoxFuture<'_, Result<()>>;
+    /// A position at or above everything that has committed at the source so far; the stream is made to pass it.
+    fn mark(&self) -> BoxFuture<'_, Result<Position>>;
+    fn status(&self) -> SourceStatus;
+    /// Looks at the server: is everything there that capture needs?
+    fn facts(&self) -> BoxFuture<'_, Result<ServerFacts>>;
+}
+
+/// What a placed read reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    pub table: TableName,
+    pub what: What,
+    pub placed: Placed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    Table,
+    /// An SQL condition, as it stands in a WHERE clause at the source.
+    Where(String),
+    /// Rows that hold the key columns (others are ignored). A key that isn't there is answered by a delete.
+    Keys(Vec<Row>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// At the stream's place as it is.
+    Here,
+    /// The stream is moved on by a heartbeat first, so that the rows win over rows of the same position (repair).
+    Ahead,
+}
