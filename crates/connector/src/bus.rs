@@ -12,6 +12,9 @@ pub trait BusWriter: Send + Sync {
     fn append(&self, messages: Vec<Message>, checkpoint: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;
     /// Per partition the offset that the next message will get.
     fn ends(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, u64>>>;
+    /// All messages of one small topic (`__schemas` and other topics that begin with `__`), oldest first, up to its
+    /// present end; none when there is no such topic. Retention never drops the last message of a key of such a topic.
+    fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

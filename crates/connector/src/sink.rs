@@ -51,7 +51,8 @@ pub struct Scan {
 pub trait Inspect: Send {
     /// Calls `each` for every live row (deleted ones left out). Returns the position that the read covers: a source
     /// says that all that it saw committed at or below it; a sink says that it held everything up to it.
-    fn scan<'a>(&'a mut self, scan: &'a Scan, each: &'a mut (dyn FnMut(Row) + Send)) -> BoxFuture<'a, Result<Position>>;
+    fn scan<'a>(&'a mut self, scan: &'a Scan, each: &'a mut (dyn FnMut(Row) + Send))
+        -> BoxFuture<'a, Result<Position>>;
     /// The current schemas of the tables that it has.
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>>;
 }

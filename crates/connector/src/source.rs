@@ -1,6 +1,6 @@
 use crate::{BoxFuture, Credit, ServerFacts, SourceStatus};
 use std::sync::Arc;
-use tidewire_change::{Change, Checkpoint, Position, Result, Row, TableName};
+use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, TableName};
 
 /// Changes in order. With a checkpoint the batch ends between two transactions; without one it ends inside one.
 /// A batch may be empty but for its checkpoint (heartbeat).
@@ -21,6 +21,12 @@ pub trait Source: Send {
     fn confirm(&mut self, checkpoint: &Checkpoint) -> BoxFuture<'_, Result<()>>;
     /// Tells the source system the last confirmed position and disconnects.
     fn close(&mut self) -> BoxFuture<'_, Result<()>>;
+    /// The source's log is gone (`Lost`): starts a new one, whose positions go on above `from`. Changes in between are not
+    /// told; the caller reconciles and repairs every table.
+    fn recover(&mut self, from: Checkpoint) -> BoxFuture<'_, Result<()>> {
+        let _ = from;
+        Box::pin(async { Err(Error::invalid("this source can't start a new log after a loss")) })
+    }
     fn handle(&self) -> Arc<dyn SourceHandle>;
 }
 
