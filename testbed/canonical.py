@@ -1,0 +1,122 @@
+"""Reads copies back and gives every value as the source's canonical text: Delta tables through DuckDB's delta extension,
+replica tables through their `_current` view. Independent of Tidewire's own code on purpose."""
+import datetime, decimal, glob, importlib.util, math, os, re, struct, threading
+import duckdb
+
+_local = threading.local()
+
+
+def part(name):
+    return "".join(chr(b) if re.fullmatch(rb"[A-Za-z0-9_-]", bytes([b])) else "%%%02X" % b for b in name.encode())
+
+
+def engine():
+    if not hasattr(_local, "duck"):
+        _local.duck = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+        package = importlib.util.find_spec("duckdb_extension_delta")
+        folder = list(package.submodule_search_locations)[0]
+        _local.duck.execute("LOAD '%s'" % glob.glob(os.path.join(folder, "**", "*.duckdb_extension"), recursive=True)[0])
+        _local.duck.execute("SET TimeZone = 'UTC'")
+    return _local.duck
+
+
+def text(value, kind):
+    """PostgreSQL's text of a value read from a Delta column of DuckDB type `kind`."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, (bytes, bytearray)):
+        return "\\x" + bytes(value).hex()
+    if isinstance(value, datetime.datetime):
+        plain = value.replace(tzinfo=None)
+        out = "%04d-%02d-%02d %02d:%02d:%02d" % (plain.year, plain.month, plain.day, plain.hour, plain.minute, plain.second)
+        if plain.microsecond:
+            out += (".%06d" % plain.microsecond).rstrip("0")
+        return out + ("+00" if "TIME ZONE" in kind else "")
+    if isinstance(value, datetime.date):
+        return "%04d-%02d-%02d" % (value.year, value.month, value.day)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    return value if isinstance(value, float) else str(value)
+
+
+def float_text(value, kind):
+    """Shortest text that reads back as the same value, in PostgreSQL's layout."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    digits = 15
+    if kind == "FLOAT":
+        same = lambda s: struct.pack("f", float(s)) == struct.pack("f", value)
+        mantissa = next(s for s in ("%.*e" % (n, value) for n in range(0, 10)) if same(s))
+        digits = 6
+    else:
+        mantissa = next(s for s in ("%.*e" % (n, value) for n in range(0, 18)) if float(s) == value)
+    base, exponent = mantissa.split("e")
+    exponent = int(exponent)
+    if -4 <= exponent < digits:
+        out = format(decimal.Decimal(mantissa), "f")
+        if "." in out:
+            out = out.rstrip("0").rstrip(".")
+        return out
+    if "." in base:
+        base = base.rstrip("0").rstrip(".")
+    return "%se%s%02d" % (base, "-" if exponent < 0 else "+", abs(exponent))
+
+
+def delta_rows(lake, schema, name, columns):
+    """Live rows of a Delta table as tuples of text, in the order of `columns`."""
+    path = os.path.join(lake, part(schema), part(name))
+    if not os.path.isdir(path):
+        return []  # a table that never had a row has no folder
+    duck = engine()
+    cursor = duck.cursor()
+    shown = cursor.execute("DESCRIBE SELECT * FROM delta_scan(?)", [path]).fetchall()
+    kinds = {r[0]: r[1] for r in shown}
+    target = {}
+    for c in columns:
+        t = c
+        while re.match(r"_(lsn|seq|op|ts|deleted|special|src)", t) or t in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special"):
+            if t in kinds and t not in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special"):
+                break
+            t = "_src" + t
+        target[c] = t
+    q = lambda s: '"' + s.replace('"', '""') + '"'
+    wanted = [target[c] for c in columns] + ["_special"]
+    out = []
+    for row in cursor.execute("SELECT %s FROM delta_scan(?) WHERE NOT _deleted" % ", ".join(map(q, wanted)), [path]).fetchall():
+        special = row[-1] or {}
+        if isinstance(special, dict) and "key" in special and isinstance(special["key"], list):
+            special = dict(zip(special["key"], special["value"]))
+        values = []
+        for c, value in zip(columns, row):
+            kind = kinds[target[c]]
+            if c in special or target[c] in special:
+                value = special.get(c, special.get(target[c]))
+            value = text(value, kind)
+            values.append(float_text(value, kind) if isinstance(value, float) else value)
+        out.append(tuple(values))
+    return out
+
+
+def replica_rows(connection, pin, schema, name, columns):
+    """Live rows of a replica table as tuples of text."""
+    k = connection.cursor()
+    k.execute(pin)
+    q = lambda s: '"' + s.replace('"', '""') + '"'
+    k.execute("SELECT to_regclass(%s) IS NOT NULL", ("%s.%s" % (q(schema), q(name)),))
+    if not k.fetchone()[0]:
+        connection.close()
+        return []
+    k.execute("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+              ("%s.%s" % (q(schema), q(name)),))
+    there = {r[0] for r in k.fetchall()}
+    own = ("_lsn", "_seq", "_op", "_ts", "_deleted")
+    target = {c: ("_src" + c if c in own or ("_src" + c in there and c in own) else c) for c in columns}
+    parts = ["CASE WHEN num_nonnulls(%s) = 0 THEN NULL ELSE format('%%s', %s) END" % (q(target[c]), q(target[c])) for c in columns]
+    k.execute("SELECT %s FROM %s.%s WHERE NOT _deleted" % (", ".join(parts), q(schema), q(name)))
+    rows = k.fetchall()
+    connection.close()
+    return rows
