@@ -1,0 +1,11 @@
+//! Owns: what tests need from the outside: a private PostgreSQL server and a TCP proxy that makes faults.
+//! May import: std only. Used as a dev-dependency.
+//! Never imports: any other crate of the workspace.
+
+mod account;
+mod postgres;
+mod proxy;
+mod settings;
+
+pub use postgres::{Postgres, Stop};
+pub use proxy::Proxy;
