@@ -1,0 +1,60 @@
+# Two commands for newcomers: `make demo` and `make test`. Both get what is missing first.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/tidewire/target
+CACHE   := $(HOME)/.cache/tidewire
+PYTHON  := $(CACHE)/venv/bin/python
+DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
+RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
+
+.PHONY: help demo test unit bench cases kill docs lint build release tools python test-pg17 test-pg18 clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+tools: ## gets what is missing: a C compiler, PostgreSQL, Rust
+	@testbed/install.sh
+
+python: ## gets the readers that check the copies (DuckDB, polars, deltalake) into ~/.cache/tidewire/venv
+	@testbed/python.sh
+
+build: tools ## debug build
+	cargo build --quiet -p tidewire-cli
+
+release: tools ## release build
+	cargo build --release -p tidewire-cli
+
+demo: release ## a million rows under load, copied to Delta tables and proved equal
+	$(RELEASE) demo $(DEMO)
+
+test: tools python ## all tests
+	testbed/test.sh
+
+unit: tools python ## the tests of cargo alone, those of one crate with CRATE=tidewire-flow
+	TIDEWIRE_PYTHON=$(PYTHON) cargo test $(if $(CRATE),-p $(CRATE),--workspace)
+
+cases: build python ## the bank of faults, end to end (ARGS='--only 062')
+	$(PYTHON) testbed/cases.py --binary $(DEBUG) $(ARGS)
+
+kill: release python ## kills the pipeline at random under load, then demands equality (ARGS='--seed 7')
+	$(PYTHON) testbed/kill.py --binary $(RELEASE) $(ARGS)
+
+bench: release ## today's figures beside those of PostgreSQL's own tools
+	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
+bench: python
+
+test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 17 or 18
+	TIDEWIRE_PG_BIN=$$(testbed/postgres.sh $*) testbed/test.sh
+
+docs: build ## writes docs/configuration.md from the code
+	$(DEBUG) config-reference > docs/configuration.md
+
+lint: tools ## format, clippy without warnings, house rules
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo test --quiet -p tidewire-cli --test floors
+
+clean: ## removes what was built and fetched
+	rm -rf $(CARGO_TARGET_DIR) $(CACHE)

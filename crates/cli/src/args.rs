@@ -1,0 +1,236 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Parser, Debug)]
+#[command(name = "tidewire", version, about = "Keeps copies of a PostgreSQL database equal to it, and proves it.")]
+#[command(after_help = "Exit codes: 0 yes, 1 the answer is no, 2 wrong usage or configuration, \
+3 a system isn't available, 4 a fault of tidewire.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Form of the log lines on stderr; the configuration's `log` otherwise
+    #[arg(long, global = true, value_enum)]
+    pub log: Option<LogChoice>,
+    /// What is logged: error, warn, info, debug, trace, or per part, e.g. warn,tidewire_postgres=debug
+    #[arg(long, global = true, env = "TIDEWIRE_LOG", default_value = "warn")]
+    pub log_level: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogChoice {
+    Text,
+    Json,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Look at a database and write a commented pipeline.yaml
+    #[command(after_help = "Example:\n  tidewire init postgres://me@localhost/shop --output pipeline.yaml")]
+    Init(Init),
+    /// Is the source ready, are the sinks reachable? Each finding with its fix
+    #[command(after_help = "Example:\n  tidewire check pipeline.yaml")]
+    Check(Plain),
+    /// Capture changes and deliver them until stopped
+    #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
+    Run(Run),
+    /// Per table and sink: state, position, lag, rates, findings
+    #[command(after_help = "Examples:\n  tidewire status\n  tidewire status --json pipeline.yaml")]
+    Status(Plain),
+    /// Compare source and copies row by row, exactly
+    #[command(after_help = "Examples:\n  tidewire reconcile pipeline.yaml\n  \
+        tidewire reconcile pipeline.yaml --table shop.orders --sink lake --repair")]
+    Reconcile(Reconcile),
+    /// Read a table, or some of its rows, again while the pipeline runs
+    #[command(after_help = "Example:\n  tidewire snapshot pipeline.yaml --table shop.orders --where \"id > 1000\"")]
+    Snapshot(Snapshot),
+    /// Look into the journal
+    #[command(subcommand)]
+    Topic(Topic),
+    /// Look at or drop the replication slot
+    #[command(subcommand)]
+    Slot(Slot),
+    /// Print the SQL that the PostgreSQL sink runs for a table
+    #[command(after_help = "Example:\n  tidewire sql pipeline.yaml --table shop.orders")]
+    Sql(Sql),
+    /// A private PostgreSQL with a million rows under load, copied and proved equal
+    #[command(after_help = "Examples:\n  tidewire demo\n  tidewire demo --rows 50000 --seconds 5 --json")]
+    Demo(Demo),
+    /// Print the version
+    Version,
+    /// Print the reference of pipeline.yaml
+    #[command(hide = true)]
+    ConfigReference,
+}
+
+#[derive(Args, Debug)]
+pub struct Plain {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Init {
+    /// postgres://user@host:port/database; `${DATABASE_URL}` goes into the file, not this text
+    pub url: String,
+    /// Where to write; `-` is the terminal
+    #[arg(short, long, default_value = "pipeline.yaml")]
+    pub output: PathBuf,
+    /// Write over a file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Run {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// End when every sink has applied what was committed at the source when this began
+    #[arg(long)]
+    pub until_caught_up: bool,
+    /// Print what happened as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Reconcile {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Only this table (schema.table); may be given several times
+    #[arg(long)]
+    pub table: Vec<String>,
+    /// Only this sink; may be given several times
+    #[arg(long)]
+    pub sink: Vec<String>,
+    /// Read the rows that differ again and put them right
+    #[arg(long)]
+    pub repair: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Snapshot {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// schema.table
+    #[arg(long)]
+    pub table: String,
+    /// An SQL condition on the table's columns, as after WHERE
+    #[arg(long = "where", value_name = "SQL")]
+    pub condition: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Topic {
+    /// Topics with their partitions, offsets and bytes
+    List(Plain),
+    /// The messages of one topic, Debezium-style, one JSON line each
+    #[command(
+        allow_missing_positional = true,
+        after_help = "Examples:\n  \
+        tidewire topic read shop.orders --max 10\n  \
+        tidewire topic read pipeline.yaml shop.orders --from latest --follow"
+    )]
+    Read(TopicRead),
+}
+
+#[derive(Args, Debug)]
+pub struct TopicRead {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// The topic, as `tidewire topic list` names it
+    pub topic: String,
+    /// earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, default_value = "earliest")]
+    pub from: String,
+    /// Only this partition
+    #[arg(long)]
+    pub partition: Option<u32>,
+    /// Wait for more
+    #[arg(long)]
+    pub follow: bool,
+    /// At most this many messages
+    #[arg(long)]
+    pub max: Option<u64>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Slot {
+    /// The slot of the configuration and the others of its database
+    List(Plain),
+    /// Drop the slot of the configuration: the source keeps no more log for it
+    Drop(SlotDrop),
+}
+
+#[derive(Args, Debug)]
+pub struct SlotDrop {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Needed: after it, changes that weren't captured yet can only be found by reconcile
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Sql {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// schema.table
+    #[arg(long)]
+    pub table: String,
+    /// The sink, when there are several of PostgreSQL
+    #[arg(long)]
+    pub sink: Option<String>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Demo {
+    /// Rows in all three tables together
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    pub rows: u64,
+    /// How long rows are changed
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Changes a second that the load aims at
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub rate: u64,
+    /// Where everything lives; a new folder, kept. Otherwise a temporary one
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Keep the temporary folder, to query the copy
+    #[arg(long)]
+    pub keep: bool,
+    /// Keep a replica in a second PostgreSQL database, too
+    #[arg(long)]
+    pub replica: bool,
+    /// Print JSON instead of the live view
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

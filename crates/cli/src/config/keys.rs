@@ -1,0 +1,118 @@
+//! Every key that pipeline.yaml may hold: one table for the check, the defaults and the reference.
+
+/// What a key's value has to be.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Text,
+    /// Text that is never shown.
+    Secret,
+    /// A file or folder; relative ones start at the configuration file's folder.
+    Path,
+    Size,
+    Duration,
+    Count {
+        min: u64,
+        max: u64,
+    },
+    Flag,
+    Choice(&'static [&'static str]),
+    Texts,
+    Section(&'static [Key]),
+    /// Sections under names that the user picks.
+    Named(&'static [Key]),
+}
+
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would stand in the file; `None`: no default.
+    pub default: Option<&'static str>,
+    pub required: bool,
+    pub doc: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, default: None, required: false, doc }
+}
+
+impl Key {
+    const fn default(mut self, text: &'static str) -> Key {
+        self.default = Some(text);
+        self
+    }
+    const fn required(mut self) -> Key {
+        self.required = true;
+        self
+    }
+}
+
+pub const ROOT: &[Key] = &[
+    key("source", Kind::Section(SOURCE), "The database whose changes are captured. Exactly one kind.").required(),
+    key("sinks", Kind::Named(SINK), "The copies, each under a name of your own. Exactly one kind each.").required(),
+    key("data_dir", Kind::Path, "Folder of the journal. One process owns it.").default("./tidewire-data"),
+    key(
+        "memory",
+        Kind::Size,
+        "Bound of the bytes that are on their way at once, capture and all sinks together. A slow sink makes the \
+         pipeline wait here instead of growing.",
+    )
+    .default("128MB"),
+    key(
+        "http",
+        Kind::Text,
+        "Address of the HTTP API, metrics and health. Other than loopback it needs `token`. Port 0 takes a free port.",
+    )
+    .default("127.0.0.1:7878"),
+    key("token", Kind::Secret, "Bearer token that every HTTP request but liveness and readiness must carry."),
+    key("log", Kind::Choice(&["text", "json"]), "Form of the log lines on stderr.").default("text"),
+    key(
+        "commit_interval",
+        Kind::Duration,
+        "Longest time that changes wait before a sink commits them. Shorter is fresher, longer makes fewer files.",
+    )
+    .default("500ms"),
+];
+
+const SOURCE: &[Key] =
+    &[key("postgres", Kind::Section(SOURCE_POSTGRES), "A PostgreSQL database, version 14 or later.")];
+
+const SOURCE_POSTGRES: &[Key] = &[
+    key(
+        "url",
+        Kind::Secret,
+        "postgres://user:password@host:port/database. Takes sslmode, sslrootcert, sslcert and sslkey as parameters.",
+    )
+    .required(),
+    key(
+        "tables",
+        Kind::Texts,
+        "Tables as schema.table; `*` stands for any run of characters. Names are compared as the database stores \
+         them; a part with a dot in it is written in double quotes: 'shop.\"odd.name\"'.",
+    )
+    .default("[\"*.*\"]"),
+    key("slot", Kind::Text, "Name of the replication slot. Made when it is missing.").default("tidewire"),
+    key("publication", Kind::Text, "Name of the publication. Made when it is missing.").default("tidewire"),
+    key("readers", Kind::Count { min: 1, max: 32 }, "Connections that read tables at once for snapshots.").default("2"),
+    key(
+        "heartbeat",
+        Kind::Duration,
+        "How often a small message is written to the source's log, so that quiet tables hold back no WAL.",
+    )
+    .default("10s"),
+];
+
+const SINK: &[Key] = &[
+    key("delta", Kind::Section(SINK_DELTA), "A folder of Delta tables, one at {path}/{schema}/{table} each."),
+    key("postgres", Kind::Section(SINK_POSTGRES), "Replica tables in a PostgreSQL database."),
+];
+
+const SINK_DELTA: &[Key] = &[key("path", Kind::Path, "The folder. Made when it is missing.").required()];
+
+const SINK_POSTGRES: &[Key] = &[
+    key("url", Kind::Secret, "Address of the replica's database, as in source.postgres.url.").required(),
+    key(
+        "schema",
+        Kind::Text,
+        "Schema that all replica tables are made in. Without it each goes into the schema that its source table is in.",
+    ),
+];

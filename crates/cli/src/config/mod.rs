@@ -1,0 +1,200 @@
+//! Reads pipeline.yaml: YAML tree, references replaced, shape checked against the table of keys, then the typed
+//! configuration. Every fault names file, line, column and key.
+
+mod keys;
+mod reference;
+mod section;
+mod substitute;
+mod units;
+mod yaml;
+
+pub use reference::reference;
+pub use units::{duration, size};
+
+use crate::secret::Secret;
+use section::Section;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use substitute::{Lookup, Surroundings};
+use tidewire_change::{Error, Result};
+
+/// Less than this can't hold the batches of two loops.
+const LEAST_MEMORY: u64 = 16_000_000;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub source: PostgresSource,
+    pub sinks: Vec<SinkConfig>,
+    pub data_dir: PathBuf,
+    pub memory: Memory,
+    pub http: SocketAddr,
+    pub token: Option<Secret>,
+    pub log: LogForm,
+    pub commit_interval: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PostgresSource {
+    pub url: Secret,
+    pub tables: Vec<String>,
+    pub slot: String,
+    pub publication: String,
+    pub readers: usize,
+    pub heartbeat: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SinkConfig {
+    pub name: String,
+    pub kind: SinkKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum SinkKind {
+    Delta {
+        path: PathBuf,
+    },
+    /// `schema`: where all tables go; `None`: each into its own schema.
+    Postgres {
+        url: Secret,
+        schema: Option<String>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+/// The one bound, divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes from the source that aren't in the journal yet.
+    pub capture_bytes: usize,
+    /// Bytes that each sink has read and not committed yet.
+    pub sink_bytes: usize,
+}
+
+impl Memory {
+    /// A quarter is for capture, the rest for the sinks in equal parts.
+    fn divide(bytes: u64, sinks: usize) -> Memory {
+        let capture = bytes / 4;
+        Memory { capture_bytes: capture as usize, sink_bytes: ((bytes - capture) / sinks.max(1) as u64) as usize }
+    }
+}
+
+/// Reads and checks the file.
+pub fn load(path: &Path) -> Result<Config> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        let error = Error::invalid(format!("can't read {}: {e}", path.display()));
+        match e.kind() {
+            std::io::ErrorKind::NotFound => error.hint("name the file, or write one with `tidewire init URL`"),
+            _ => error,
+        }
+    })?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    parse(&path.display().to_string(), &text, folder, &Surroundings)
+}
+
+fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<Config> {
+    let mut tree = yaml::parse(file, text)?;
+    substitute::substitute(file, &mut tree, lookup)?;
+    let root = Section::new(file, keys::ROOT, String::new(), &tree)?;
+
+    let source = root.section("source")?.expect("`source` is required");
+    let source = match source.only()? {
+        ("postgres", section) => postgres_source(&section)?,
+        (other, _) => unreachable!("the table of keys has no source `{other}`"),
+    };
+    let sinks = sinks(&root, folder)?;
+    let memory = root.size("memory")?;
+    if memory < LEAST_MEMORY {
+        return Err(root.bad("memory", "must be at least 16MB"));
+    }
+    let http = root
+        .given_text("http")?
+        .parse::<SocketAddr>()
+        .map_err(|_| root.bad("http", "must be an address and a port such as 127.0.0.1:7878"))?;
+    let token = root.text("token")?.map(Secret::new);
+    if !http.ip().is_loopback() && token.is_none() {
+        return Err(root.bad("http", "is reachable from other machines, so `token` must be set"));
+    }
+    let commit_interval = root.duration("commit_interval")?;
+    if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&commit_interval) {
+        return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
+    }
+    Ok(Config {
+        memory: Memory::divide(memory, sinks.len()),
+        source,
+        sinks,
+        data_dir: folder.join(root.given_text("data_dir")?),
+        http,
+        token,
+        log: if root.choice("log")? == "json" { LogForm::Json } else { LogForm::Text },
+        commit_interval,
+    })
+}
+
+fn postgres_source(section: &Section) -> Result<PostgresSource> {
+    let tables = section.texts("tables")?.unwrap_or_else(|| vec!["*.*".into()]);
+    if tables.is_empty() {
+        return Err(section.bad("tables", "names no table"));
+    }
+    let heartbeat = section.duration("heartbeat")?;
+    if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&heartbeat) {
+        return Err(section.bad("heartbeat", "must lie between 100ms and 1h"));
+    }
+    let slot = section.given_text("slot")?;
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if slot.len() > 63 || !slot.chars().all(legal) {
+        return Err(section.bad("slot", "must be at most 63 characters out of a-z, 0-9 and _"));
+    }
+    Ok(PostgresSource {
+        url: Secret::new(section.given_text("url")?),
+        tables,
+        slot,
+        publication: section.given_text("publication")?,
+        readers: section.count("readers")? as usize,
+        heartbeat,
+    })
+}
+
+fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
+    let mut sinks: Vec<SinkConfig> = Vec::new();
+    for (name, section) in root.named("sinks")? {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > 63 || !name.chars().all(legal) {
+            return Err(root.bad("sinks", &format!("has a name that isn't 1 to 63 of A-Z a-z 0-9 _ -: `{name}`")));
+        }
+        let (kind, section) = section.only()?;
+        let (kind, setting) = match kind {
+            "delta" => (SinkKind::Delta { path: folder.join(section.given_text("path")?) }, "path"),
+            "postgres" => {
+                let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);
+                (SinkKind::Postgres { url, schema }, "schema")
+            }
+            other => unreachable!("the table of keys has no sink `{other}`"),
+        };
+        if let Some(twin) = sinks.iter().find(|other| same_place(&other.kind, &kind)) {
+            return Err(section.bad(setting, &format!("is the place of the sink `{}`, too", twin.name)));
+        }
+        sinks.push(SinkConfig { name, kind });
+    }
+    if sinks.is_empty() {
+        return Err(root.bad("sinks", "names no sink"));
+    }
+    Ok(sinks)
+}
+
+fn same_place(a: &SinkKind, b: &SinkKind) -> bool {
+    let real = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf()).components().collect::<PathBuf>();
+    match (a, b) {
+        (SinkKind::Delta { path: a }, SinkKind::Delta { path: b }) => real(a) == real(b),
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+use super::*;
+
+struct Env;
+impl Lookup for Env {
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "DATABASE_URL" => Some("postgres://u:hunter2@db/shop".into()),
+            "REPLICA_URL" => Some("postgres://u:hunter2@db/replica".into()),
+            "READERS" => Some("hunter2".into()),
+            _ => None,
+        }
+    }
+    fn file(&self, _: &str) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+fn read(text: &str) -> Result<Config> {
+    parse("p.yaml", text, Path::new("/etc/tw"), &Env)
+}
+
+fn refusal(text: &str) -> String {
+    let error = read(text).expect_err("it must be refused");
+    assert_eq!(error.kind(), tidewire_change::ErrorKind::Invalid);
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("hunter2"), "a secret is shown: {shown}");
+    error.to_string()
+}
+
+const USUAL: &str = r#"source: { postgres: { url: "${DATABASE_URL}", tables: [public.orders, "shop.*"] } }
+sinks:
+  lake:    { delta: { path: ./lake } }
+  replica: { postgres: { url: "${REPLICA_URL}", schema: replica } }
+"#;
+
+#[test]
+fn the_usual_file_is_read_with_its_defaults() {
+    let config = read(USUAL).unwrap();
+    assert_eq!(config.source.url.reveal(), "postgres://u:hunter2@db/shop");
+    assert_eq!(config.source.tables, ["public.orders", "shop.*"]);
+    assert_eq!((config.source.slot.as_str(), config.source.readers), ("tidewire", 2));
+    assert_eq!(config.source.heartbeat, Duration::from_secs(10));
+    assert_eq!(config.data_dir, Path::new("/etc/tw/./tidewire-data"));
+    assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
+    assert!(config.http.ip().is_loopback());
+    assert_eq!(config.sinks.len(), 2);
+    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into() });
+    assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_place_and_the_nearest_known_one() {
+    let text = "source:\n  postgres:\n    url: x\n    tabels: [a.b]\nsinks: {l: {delta: {path: x}}}\n";
+    assert_eq!(refusal(text), "p.yaml:4:5: unknown key `tabels` in `source.postgres`, did you mean `tables`?");
+    let text = "source:\n  mysql: {}\nsinks: {}\n";
+    assert_eq!(refusal(text), "p.yaml:2:3: unknown key `mysql` in `source`; known here: `postgres`");
+    assert!(refusal(&format!("{USUAL}zzz: 1\n")).starts_with("p.yaml:5:1: unknown key `zzz`; known here: `source`"));
+}
+
+#[test]
+fn a_missing_variable_is_named_with_its_line() {
+    let text = USUAL.replace("REPLICA_URL", "NOT_THERE");
+    assert!(
+        refusal(&text).starts_with("p.yaml:4:31: the environment variable NOT_THERE is not set"),
+        "{}",
+        refusal(&text)
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_refused_where_it_stands() {
+    let with = |line: &str| refusal(&format!("{USUAL}{line}\n"));
+    assert_eq!(with("memory: lots"), "p.yaml:5:9: `memory` must be a size such as 128MB, not `lots`");
+    assert_eq!(with("memory: 1MB"), "p.yaml:5:9: `memory` must be at least 16MB, not `1MB`");
+    assert_eq!(with("data_dir: 5"), "p.yaml:5:11: `data_dir` must be text, not 5 — put it in quotes");
+    assert_eq!(with("log: xml"), "p.yaml:5:6: `log` must be one of text, json, not `xml`");
+    assert!(with("http: 0.0.0.0:80").contains("`token` must be set"));
+    assert!(with("commit_interval: 5").contains("must be a duration with its unit"));
+    assert!(with("source: {}").contains("duplicate"), "{}", with("source: {}"));
+    let text = USUAL.replace("tables: [", "readers: \"${READERS}\", tables: [");
+    assert_eq!(refusal(&text), "p.yaml:1:56: `source.postgres.readers` must be a whole number from 1 to 32");
+    assert!(refusal("source: [\n").starts_with("p.yaml:"), "broken YAML has a place");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    assert!(refusal("sinks: {}\n").contains("`source` is missing"));
+    assert!(refusal("source: {postgres: {tables: [a.b]}}\nsinks: {}\n").contains("`source.postgres.url` is missing"));
+    assert!(refusal("source: {postgres: {url: x, tables: [a.b]}}\nsinks: {}\n").contains("`sinks` names no sink"));
+    assert!(refusal("source: {postgres: {url: x, tables: []}}\nsinks: {}\n").contains("names no table"));
+    assert!(refusal("").contains("the file is empty"));
+}
+
+#[test]
+fn two_sinks_at_one_place_are_refused() {
+    let text = USUAL.replace(
+        "  replica: { postgres: { url: \"${REPLICA_URL}\", schema: replica } }",
+        "  b: {delta: {path: lake/}}",
+    );
+    assert_eq!(refusal(&text), "p.yaml:4:21: `sinks.b.delta.path` is the place of the sink `lake`, too, not `lake/`");
+}
