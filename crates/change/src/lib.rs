@@ -8,6 +8,7 @@ mod message;
 mod position;
 mod row;
 mod schema;
+pub mod text;
 
 pub use change::{Change, Op};
 pub use error::{Error, ErrorKind, Result};

@@ -67,6 +67,21 @@ impl Row {
     pub fn has_unchanged(&self) -> bool {
         self.columns().any(|d| d == Datum::Unchanged)
     }
+
+    /// This row with its `Unchanged` columns taken from an earlier row of the same schema. A column that `base` doesn't
+    /// have stays `Unchanged`.
+    pub fn completed_from(&self, base: &Row) -> Row {
+        if !self.has_unchanged() {
+            return self.clone();
+        }
+        let mut builder = RowBuilder::with_capacity(self.0.len() + base.0.len());
+        let mut earlier = base.columns();
+        for datum in self.columns() {
+            let before = earlier.next().unwrap_or(Datum::Unchanged);
+            builder.push(if datum == Datum::Unchanged { before } else { datum });
+        }
+        builder.finish()
+    }
 }
 
 /// Iterates over the columns of a row, in order.
@@ -180,6 +195,16 @@ mod tests {
             assert_eq!((row.len(), row.has_unchanged(), row.get(3)), (4, true, Some(Datum::Text(b"x\0y"))));
             assert_eq!(Row::from_encoded(row.encoded().clone()).unwrap(), row);
         }
+    }
+
+    #[test]
+    fn a_partial_row_takes_only_its_unchanged_columns_from_the_earlier_row() {
+        let base = Row::from_datums([Datum::Text(b"1"), Datum::Text(b"old"), Datum::Null]);
+        let over = Row::from_datums([Datum::Text(b"1"), Datum::Unchanged, Datum::Unchanged, Datum::Unchanged]);
+        let whole = over.completed_from(&base);
+        let expected = [Datum::Text(b"1"), Datum::Text(b"old"), Datum::Null, Datum::Unchanged];
+        assert_eq!(whole.columns().collect::<Vec<_>>(), expected);
+        assert_eq!(base.completed_from(&over), base);
     }
 
     #[test]

@@ -58,7 +58,9 @@ pub enum Kind {
     Float32,
     Float64,
     /// `None`: digits without bound. A scale may be negative or above the precision.
-    Numeric { precision_scale: Option<(u16, i16)> },
+    Numeric {
+        precision_scale: Option<(u16, i16)>,
+    },
     Text,
     /// Case-insensitive text: equal keys may differ in case.
     CaseInsensitiveText,
