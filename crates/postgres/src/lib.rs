@@ -1,1 +1,8 @@
-//! placeholder
+//! Owns: everything PostgreSQL, both directions: source (log and placed reads), sink, inspection, and the one type map.
+//! May import: change, connector, flow, pgwire.
+//! Never imports: other adapters, pipeline.
+
+mod catalog;
+pub mod sink;
+pub mod source;
+mod types;
