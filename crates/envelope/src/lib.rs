@@ -1,1 +1,7 @@
-//! placeholder
+//! Owns: messages' bytes: the native codec of our own bus, topic names, Debezium-style JSON (floor 1).
+//! May import: change.
+//! Never imports: I/O, tokio, any other crate of the workspace.
+
+pub mod debezium;
+pub mod native;
+pub mod topic;

@@ -1,0 +1,89 @@
+//! Topic names. A table's topic is `{schema}.{table}`, every byte of a name outside of `[A-Za-z0-9_-]` written `%XX`
+//! (upper-case hex): no two tables share a topic, and a topic's name can be a folder's name. A table's topic has exactly
+//! one dot; the names of internal topics start with `__` and have none.
+
+use tidewire_change::TableName;
+
+/// Schemas of all tables, one message a version (`native::encode_schema`).
+pub const SCHEMAS: &str = "__schemas";
+
+pub fn topic_of(table: &TableName) -> String {
+    let mut topic = String::with_capacity(table.schema.len() + table.name.len() + 1);
+    escape(&table.schema, &mut topic);
+    topic.push('.');
+    escape(&table.name, &mut topic);
+    topic
+}
+
+/// The table whose topic this is; `None` for internal topics and for anything that `topic_of` doesn't write.
+pub fn table_of(topic: &str) -> Option<TableName> {
+    let (schema, name) = topic.split_once('.')?;
+    let table = TableName { schema: unescape(schema)?, name: unescape(name)? };
+    (topic_of(&table) == topic).then_some(table)
+}
+
+pub fn is_internal(topic: &str) -> bool {
+    topic.starts_with("__") && !topic.contains('.')
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+fn escape(name: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in name.bytes() {
+        if is_plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+}
+
+fn unescape(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte == b'%' {
+            let digit = |at: usize| char::from(*rest.get(at)?).to_digit(16);
+            bytes.push((digit(0)? << 4 | digit(1)?) as u8);
+            rest = &rest[2..];
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn topics_are_plain_names_and_no_two_tables_share_one() {
+        let topic = |schema: &str, name: &str| topic_of(&TableName::new(schema, name));
+        assert_eq!(topic("public", "orders"), "public.orders");
+        assert_eq!(topic("a.b", "c"), "a%2Eb.c");
+        assert_eq!(topic("a", "b.c"), "a.b%2Ec");
+        assert_eq!(topic("s", "Über/%41 x"), "s.%C3%9Cber%2F%2541%20x");
+        assert!(is_internal(SCHEMAS) && !is_internal(&topic("__schemas", "x")));
+        for foreign in [SCHEMAS, "orders", "a.b.c", "a.", ".b", "a.%2e", "a.%41", "a.%", "a.%C3", "a.x y", "a.%é"] {
+            assert_eq!(table_of(foreign), None, "{foreign}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_topic_names_its_table(schema in ".{1,12}", name in ".{1,12}") {
+            let table = TableName::new(schema, name);
+            let topic = topic_of(&table);
+            prop_assert!(topic.bytes().all(|b| is_plain(b) || b == b'%' || b == b'.'));
+            prop_assert_eq!(table_of(&topic), Some(table));
+        }
+    }
+}
