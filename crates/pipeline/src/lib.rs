@@ -1,1 +1,30 @@
-//! placeholder
+//! Owns: capture, deliver, supervision, status, findings, metrics, reconcile and repair (floor 3).
+//! May import: change, flow, envelope, connector.
+//! Never imports: adapters, server, cli.
+
+mod capture;
+mod collect;
+mod config;
+mod context;
+mod dead_letter;
+mod deliver;
+mod encode;
+mod histogram;
+mod pace;
+mod rates;
+mod repairs;
+mod running;
+mod schemas;
+mod shared;
+mod status;
+mod supervise;
+
+pub use config::{InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
+pub use context::{system_clock, Backoff, Clock};
+pub use dead_letter::{DeadLetter, DEAD_LETTERS};
+pub use repairs::{Repair, REPAIRS};
+pub use running::{Pipeline, Running};
+pub use shared::{Parked, Trouble};
+pub use status::{
+    DriftView, Flow, LoopView, MemoryView, Quantiles, SinkView, SlotView, Snapshot, SourceView, Status, TableView,
+};

@@ -1,0 +1,210 @@
+use crate::shared::{Meters, TableMeter};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use tidewire_change::{Boundary, Change, Op, Position, Progress, Schema, TopicPartition};
+use tidewire_connector::{Credit, Fetched, FetchedMessage};
+
+/// Where in the bus one message lies.
+pub(crate) type Origin = (TopicPartition, u64);
+
+pub(crate) fn origin(message: &FetchedMessage) -> Origin {
+    (TopicPartition { topic: message.topic.clone(), partition: message.partition }, message.offset)
+}
+
+/// Changes of one table that wait to be written, all under one schema.
+pub(crate) struct Group {
+    pub table: String,
+    pub schema: Arc<Schema>,
+    /// Position of the first change under this schema: one below it under another schema is a replay.
+    pub since: Position,
+    /// The highest position that was collected.
+    pub highest: Position,
+    /// The sink was told of this schema.
+    pub prepared: bool,
+    /// Its changes are skipped.
+    pub parked: bool,
+    pub changes: Vec<Change>,
+    /// The messages of `changes`, kept only while one of them is suspected of being malformed.
+    pub messages: Vec<FetchedMessage>,
+    /// Write after so many changes: one of them is suspected of being malformed.
+    pub limit: Option<usize>,
+    pub bytes: usize,
+    pub meter: Arc<TableMeter>,
+}
+
+impl Group {
+    fn new(first: &Change, rules: &Rules, meters: &Meters) -> Self {
+        let table = first.schema.table.to_string();
+        Group {
+            parked: rules.parked.contains(&table),
+            limit: rules.limits.get(&table).map(|l| l.changes),
+            table,
+            meter: meters.of(&first.schema.table),
+            schema: first.schema.clone(),
+            since: first.position,
+            highest: first.position,
+            prepared: false,
+            changes: Vec::new(),
+            messages: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Whether a change says something about this group's rows that was said before: it came under another schema and
+    /// lies below the first change of the present one, so it was told before that one.
+    pub fn is_replay(&self, change: &Change) -> bool {
+        change.position < self.since && !self.has_schema(change)
+    }
+
+    pub fn has_schema(&self, change: &Change) -> bool {
+        Arc::ptr_eq(&self.schema, &change.schema) || self.schema == change.schema
+    }
+
+    pub fn follow(&mut self, change: &Change) {
+        self.schema = change.schema.clone();
+        self.since = change.position;
+        self.prepared = false;
+    }
+
+    fn push(&mut self, change: Change, message: FetchedMessage) {
+        self.bytes += message.value.len();
+        self.highest = self.highest.max(change.position);
+        self.changes.push(change);
+        if self.limit.is_some() {
+            self.messages.push(message);
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.changes.len() >= limit)
+    }
+}
+
+/// What one sink's loop holds between fetching and committing.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub groups: Vec<Group>,
+    by_topic: HashMap<Arc<str>, usize>,
+    /// Bytes collected and not written.
+    pub bytes: usize,
+    /// Bytes collected or written and not committed.
+    pub uncommitted: usize,
+    /// Changes that are not committed.
+    pub pending: u64,
+    /// Commit times of the pending changes and how many have each.
+    commits: Vec<(i64, u64)>,
+    pub credit: Credit,
+    /// What was fetched, up to the last message.
+    pub progress: Progress,
+    /// Nothing was fetched since the last boundary.
+    pub at_boundary: bool,
+}
+
+impl Collected {
+    pub fn from(progress: Progress) -> Self {
+        Collected { progress, at_boundary: true, ..Collected::default() }
+    }
+
+    /// The group of a topic, if one of its changes was seen.
+    pub fn find(&self, topic: &str) -> Option<usize> {
+        self.by_topic.get(topic).copied()
+    }
+
+    pub fn add_group(&mut self, topic: &Arc<str>, first: &Change, rules: &Rules, meters: &Meters) -> usize {
+        self.by_topic.insert(topic.clone(), self.groups.len());
+        self.groups.push(Group::new(first, rules, meters));
+        self.groups.len() - 1
+    }
+
+    pub fn push(&mut self, group: usize, change: Change, message: FetchedMessage) {
+        self.bytes += message.value.len();
+        self.uncommitted += message.value.len();
+        self.pending += 1;
+        if change.op != Op::Read {
+            match self.commits.last_mut() {
+                Some((at, n)) if *at == change.committed_at => *n += 1,
+                _ => self.commits.push((change.committed_at, 1)),
+            }
+        }
+        self.groups[group].push(change, message);
+    }
+
+    /// Notes how far the fetched messages reach.
+    pub fn pass(&mut self, reached: Reached, boundary: Option<Boundary>) {
+        self.progress.offsets.extend(reached.0);
+        if let Some(boundary) = boundary {
+            self.progress.boundary = boundary;
+        }
+        self.at_boundary = boundary.is_some();
+    }
+
+    /// Everything collected was handed to the sink: its credit goes back.
+    pub fn written(&mut self) {
+        self.bytes = 0;
+        self.credit = Credit::none();
+    }
+
+    /// Everything written is visible: returns the commit times of its changes, and how many had each.
+    pub fn committed(&mut self) -> Vec<(i64, u64)> {
+        self.pending = 0;
+        self.uncommitted = 0;
+        std::mem::take(&mut self.commits)
+    }
+}
+
+/// The offsets behind the last message of each partition among some fetched messages.
+pub(crate) struct Reached(Vec<(TopicPartition, u64)>);
+
+impl Reached {
+    /// One look into a tree per partition and fetch, not per message: topics are compared by address first.
+    pub fn by(fetched: &Fetched) -> Self {
+        let mut last: HashMap<(*const u8, u32), usize> = HashMap::new();
+        for (i, m) in fetched.messages.iter().enumerate() {
+            last.insert((m.topic.as_ptr(), m.partition), i);
+        }
+        let mut last: Vec<usize> = last.into_values().collect();
+        last.sort_unstable();
+        let place = |i: usize| {
+            let (place, offset) = origin(&fetched.messages[i]);
+            (place, offset + 1)
+        };
+        Reached(last.into_iter().map(place).collect())
+    }
+}
+
+/// What was found out about messages and tables of one sink; it outlives a restart of the loop.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub parked: BTreeSet<String>,
+    /// Messages that went to the dead letters.
+    pub skip: HashSet<Origin>,
+    pub limits: BTreeMap<String, Limit>,
+    pub attempts: HashMap<Origin, Attempts>,
+}
+
+/// One write takes no more than `changes` changes of a table, until `until` is committed: a malformed one is looked for.
+pub(crate) struct Limit {
+    pub changes: usize,
+    pub until: Position,
+}
+
+/// Failed attempts at one message, and the wall times of the first and the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Attempts {
+    pub count: u32,
+    pub first: i64,
+    pub last: i64,
+}
+
+impl Rules {
+    /// Forgets what lies before committed progress.
+    pub fn passed(&mut self, progress: &Progress) {
+        if self.limits.is_empty() && self.skip.is_empty() && self.attempts.is_empty() {
+            return;
+        }
+        let ahead = |(place, offset): &Origin| progress.offsets.get(place).is_none_or(|next| offset >= next);
+        self.skip.retain(|o| ahead(o));
+        self.attempts.retain(|o, _| ahead(o));
+        self.limits.retain(|_, limit| progress.boundary.position < limit.until);
+    }
+}

@@ -1,0 +1,247 @@
+//! The second loop, one per sink: fetch → decode → group by table → reduce → write → commit.
+//!
+//! ```text
+//!   reader.next() ─▶ decode ─▶ a group per table ─▶ reduce ─▶ sink.write … ─▶ sink.commit(progress) ─▶ reader.commit
+//!        ▲                    (cut where a schema changes)                    (on boundaries only)
+//!        └── credit: given back when the sink has taken what was read
+//! ```
+//!
+//! Progress is committed by the sink together with the rows that it covers, and only between two source transactions:
+//! whoever reads the copy sees whole transactions, and a restart goes on exactly behind them.
+
+use crate::collect::{origin, Collected, Group, Reached, Rules};
+use crate::config::Pace;
+use crate::context::Stop;
+use crate::pace::Due;
+use crate::shared::{locked, Shared, SinkState};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use tidewire_change::{Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
+use tidewire_connector::{BusReader, Fetched, FetchedMessage, Sink, TableBatch};
+use tidewire_envelope::{native, topic};
+
+pub(crate) struct Deliver {
+    pub sink: Box<dyn Sink>,
+    pub reader: Box<dyn BusReader>,
+    pub shared: Arc<Shared>,
+    pub state: Arc<SinkState>,
+    pub pace: Pace,
+    pub rules: Rules,
+    /// The bus no longer holds what comes next: go on with the earliest that it has.
+    pub from_earliest: bool,
+    pub last_schema: Option<(SchemaId, Arc<Schema>)>,
+    /// What the last `Malformed` error was about.
+    pub fault: Option<Fault>,
+}
+
+/// What failed as malformed: one message, or one of several.
+pub(crate) enum Fault {
+    One(FetchedMessage),
+    Among { table: String, changes: usize, until: Position },
+}
+
+impl Deliver {
+    /// Runs until the stop or an error. Starts from what the sink has committed.
+    pub async fn run(&mut self, stop: &mut Stop) -> Result<()> {
+        self.doing(Some("open"));
+        let Some(opened) = stop.unless(self.open()).await else { return Ok(()) };
+        let mut collected = Collected::from(opened?);
+        let mut due = Due::new(self.pace);
+        self.doing(None);
+        self.state.pulse.set_open(true);
+        loop {
+            self.state.pulse.beat(self.shared.clock.now());
+            tokio::select! {
+                biased;
+                _ = stop.requested() => return self.finish(&mut collected, &due).await,
+                fetched = self.reader.next() => {
+                    self.take(fetched?, &mut collected).await?;
+                    due.fetched(&collected);
+                }
+                _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
+            }
+            if due.write_now(&collected) {
+                self.write_all(&mut collected).await?;
+            }
+            if due.commit_now(&collected) {
+                self.commit(&mut collected).await?;
+                due.committed();
+            } else if collected.at_boundary && collected.pending == 0 {
+                self.state.holds(collected.progress.boundary);
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<Progress> {
+        self.shared.book.load(&*self.shared.bus).await?;
+        self.sink.open().await?;
+        let mut progress = self.sink.committed().await?;
+        if self.from_earliest {
+            progress.offsets.clear();
+        }
+        self.reader.seek(&progress).await?;
+        self.from_earliest = false;
+        self.state.holds(progress.boundary);
+        Ok(progress)
+    }
+
+    /// Sorts fetched messages into the groups of their tables.
+    async fn take(&mut self, fetched: Fetched, collected: &mut Collected) -> Result<()> {
+        let reached = Reached::by(&fetched);
+        collected.credit.merge(fetched.credit);
+        for message in fetched.messages {
+            if message.value.is_empty() {
+                continue;
+            }
+            let group = collected.find(&message.topic);
+            if group.is_none() && topic::is_internal(&message.topic) {
+                if &*message.topic == topic::SCHEMAS {
+                    self.shared.book.learn(&message)?;
+                }
+                continue;
+            }
+            let parked = group.is_some_and(|g| collected.groups[g].parked);
+            if parked || (!self.rules.skip.is_empty() && self.rules.skip.contains(&origin(&message))) {
+                continue;
+            }
+            match self.decode(&message).await {
+                Ok(change) => self.collect(change, message, group, collected).await?,
+                Err(error) => return Err(self.blame(error, message)),
+            }
+        }
+        collected.pass(reached, fetched.boundary);
+        if collected.bytes == 0 {
+            collected.written();
+        }
+        Ok(())
+    }
+
+    /// The schema of the message before is at hand without a look into the shared book.
+    async fn decode(&mut self, message: &FetchedMessage) -> Result<Change> {
+        let id = native::header(&message.value)?.schema;
+        if self.last_schema.as_ref().is_none_or(|(last, _)| *last != id) {
+            if self.shared.book.get(id).is_none() {
+                // Another process may have put it on the bus since.
+                self.shared.book.load(&*self.shared.bus).await?;
+            }
+            self.last_schema = self.shared.book.get(id).map(|schema| (id, schema));
+        }
+        native::decode(message.value.clone(), &|_| self.last_schema.as_ref().map(|(_, schema)| schema.clone()))
+    }
+
+    /// Puts a change into its table's group. What was collected under an older schema is written before.
+    async fn collect(
+        &mut self,
+        change: Change,
+        message: FetchedMessage,
+        group: Option<usize>,
+        collected: &mut Collected,
+    ) -> Result<()> {
+        let index = match group {
+            Some(index) => index,
+            None => collected.add_group(&message.topic, &change, &self.rules, &self.state.meters),
+        };
+        let group = &mut collected.groups[index];
+        if group.parked || group.is_replay(&change) {
+            return Ok(());
+        }
+        if !group.has_schema(&change) {
+            self.write(group).await?;
+            group.follow(&change);
+        }
+        collected.push(index, change, message);
+        if collected.groups[index].is_full() {
+            self.write(&mut collected.groups[index]).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_all(&mut self, collected: &mut Collected) -> Result<()> {
+        for group in &mut collected.groups {
+            self.write(group).await?;
+        }
+        collected.written();
+        Ok(())
+    }
+
+    /// Hands a table's changes to the sink, reduced.
+    async fn write(&mut self, group: &mut Group) -> Result<()> {
+        if group.changes.is_empty() {
+            return Ok(());
+        }
+        let (rows, bytes) = (group.changes.len(), std::mem::take(&mut group.bytes));
+        let changes = std::mem::take(&mut group.changes);
+        self.doing(Some("write"));
+        let written = self.prepare_and_write(group, changes).await;
+        self.doing(None);
+        let messages = std::mem::take(&mut group.messages);
+        if let Err(error) = written {
+            if error.kind() == ErrorKind::Malformed {
+                self.fault = Some(match <[FetchedMessage; 1]>::try_from(messages) {
+                    Ok([message]) => Fault::One(message),
+                    Err(_) => Fault::Among { table: group.table.clone(), changes: rows, until: group.highest },
+                });
+            }
+            return Err(error.on_table(&group.table));
+        }
+        group.meter.add(rows as u64, bytes as u64);
+        Ok(())
+    }
+
+    async fn prepare_and_write(&mut self, group: &mut Group, changes: Vec<Change>) -> Result<()> {
+        if !group.prepared {
+            self.sink.prepare(group.schema.clone()).await?;
+            group.prepared = true;
+        }
+        let reduced = tidewire_flow::reduce(changes)?;
+        let batch = TableBatch { schema: group.schema.clone(), truncate: reduced.truncate, changes: reduced.changes };
+        let written = self.sink.write(batch).await?;
+        self.state.applied.fetch_add(written.applied, Relaxed);
+        self.state.stale.fetch_add(written.stale, Relaxed);
+        self.state.incomplete.fetch_add(written.incomplete + reduced.incomplete, Relaxed);
+        Ok(())
+    }
+
+    /// Makes all that was collected visible, with the progress that covers it.
+    async fn commit(&mut self, collected: &mut Collected) -> Result<()> {
+        self.write_all(collected).await?;
+        self.doing(Some("commit"));
+        let began = tokio::time::Instant::now();
+        self.sink.commit(&collected.progress).await?;
+        self.state.commit.observe(began.elapsed(), 1);
+        self.doing(None);
+        let now = self.shared.clock.now();
+        for (committed_at, n) in collected.committed() {
+            self.state.visible.observe_between(committed_at, now, n);
+        }
+        self.state.holds(collected.progress.boundary);
+        self.state.pulse.mended();
+        *locked(&self.state.facts) = self.sink.status();
+        self.rules.passed(&collected.progress);
+        self.reader.commit(&collected.progress).await
+    }
+
+    /// At a stop: commits what stands at a boundary. The rest is read again at the next start.
+    async fn finish(&mut self, collected: &mut Collected, due: &Due) -> Result<()> {
+        if collected.at_boundary && due.has_moved() {
+            self.commit(collected).await?;
+        }
+        Ok(())
+    }
+
+    fn blame(&mut self, error: Error, message: FetchedMessage) -> Error {
+        let place = format!("topic {} partition {} offset {}", message.topic, message.partition, message.offset);
+        let table = topic::table_of(&message.topic);
+        if error.kind() == ErrorKind::Malformed {
+            self.fault = Some(Fault::One(message));
+        }
+        match table {
+            Some(table) => error.context(place).on_table(table),
+            None => error.context(place),
+        }
+    }
+
+    fn doing(&self, what: Option<&'static str>) {
+        self.state.pulse.doing(what, self.shared.clock.now());
+    }
+}

@@ -1,0 +1,68 @@
+use crate::capture::BEAT;
+use crate::collect::Collected;
+use crate::config::Pace;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Inside a transaction, a reader that gives nothing for so long may be waiting for credit that we hold.
+const STALL: Duration = Duration::from_millis(100);
+
+/// Decides when one sink writes and commits.
+pub(crate) struct Due {
+    pace: Pace,
+    first_pending: Option<Instant>,
+    last_fetch: Instant,
+    last_commit: Instant,
+    /// Something was fetched since the last commit.
+    moved: bool,
+}
+
+impl Due {
+    pub fn new(pace: Pace) -> Self {
+        let now = Instant::now();
+        Due { pace, first_pending: None, last_fetch: now, last_commit: now, moved: false }
+    }
+
+    pub fn fetched(&mut self, collected: &Collected) {
+        self.last_fetch = Instant::now();
+        self.moved = true;
+        if self.first_pending.is_none() && collected.pending > 0 {
+            self.first_pending = Some(self.last_fetch);
+        }
+    }
+
+    pub fn committed(&mut self) {
+        self.last_commit = Instant::now();
+        self.first_pending = None;
+        self.moved = false;
+    }
+
+    /// When to look again, if nothing is fetched until then.
+    pub fn next_look(&self, collected: &Collected) -> Instant {
+        let beat = Instant::now() + BEAT;
+        match (collected.at_boundary, self.first_pending) {
+            (true, Some(first)) => beat.min(first + self.pace.interval),
+            (false, _) if collected.bytes > 0 => beat.min(self.last_fetch + STALL),
+            _ => beat,
+        }
+    }
+
+    pub fn write_now(&self, collected: &Collected) -> bool {
+        collected.bytes >= self.pace.write_bytes
+            || (collected.bytes > 0 && !collected.at_boundary && self.last_fetch + STALL <= Instant::now())
+    }
+
+    pub fn commit_now(&self, collected: &Collected) -> bool {
+        let now = Instant::now();
+        collected.at_boundary
+            && match self.first_pending {
+                Some(first) => first + self.pace.interval <= now || collected.uncommitted >= self.pace.commit_bytes,
+                None => self.moved && self.last_commit + self.pace.idle <= now,
+            }
+    }
+
+    /// Progress that the sink has not committed yet.
+    pub fn has_moved(&self) -> bool {
+        self.moved
+    }
+}

@@ -1,0 +1,90 @@
+use crate::shared::{locked, Shared};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use tidewire_change::{Error, Message, Result};
+use tidewire_connector::BusWriter;
+
+/// The topic of what must be compared and mended; a tombstone says that it was. Key: sink, `/`, table (or nothing).
+pub const REPAIRS: &str = "__repairs";
+
+/// A copy that may differ from its source because something was skipped: it is compared and mended, also after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repair {
+    pub sink: String,
+    /// None: every table.
+    pub table: Option<String>,
+    pub why: String,
+    /// Microseconds since 1970 UTC.
+    pub since: i64,
+}
+
+impl Repair {
+    fn key(&self) -> String {
+        format!("{}/{}", self.sink, self.table.as_deref().unwrap_or_default())
+    }
+}
+
+/// The repairs that are due; kept on the bus.
+#[derive(Default)]
+pub(crate) struct Repairs {
+    due: Mutex<BTreeMap<String, Repair>>,
+    changed: tokio::sync::Notify,
+}
+
+impl Repairs {
+    pub async fn load(bus: &dyn BusWriter) -> Result<Self> {
+        let repairs = Repairs::default();
+        for message in bus.read_topic(REPAIRS).await? {
+            let key = String::from_utf8_lossy(&message.key).into_owned();
+            if message.value.is_empty() {
+                locked(&repairs.due).remove(&key);
+                continue;
+            }
+            let repair = serde_json::from_slice(&message.value)
+                .map_err(|e| Error::malformed(format!("a message of the topic {REPAIRS} can't be read: {e}")))?;
+            locked(&repairs.due).insert(key, repair);
+        }
+        Ok(repairs)
+    }
+
+    pub fn due(&self) -> Vec<Repair> {
+        locked(&self.due).values().cloned().collect()
+    }
+
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Asks for a repair; durable when it returns. The first reason of several is kept.
+    pub async fn ask(&self, shared: &Shared, sink: &str, table: Option<&str>, why: &str) -> Result<()> {
+        let now = shared.clock.now();
+        let repair = Repair { sink: sink.into(), table: table.map(str::to_string), why: why.into(), since: now };
+        if locked(&self.due).contains_key(&repair.key()) {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(&repair).map_err(|e| Error::bug("a repair has no JSON form").caused_by(e))?;
+        shared.bus.append(vec![message(&repair, json, now)], None).await?;
+        locked(&self.due).insert(repair.key(), repair);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Every table of every sink.
+    pub async fn ask_all(&self, shared: &Shared, why: &str) -> Result<()> {
+        for sink in &shared.sinks {
+            self.ask(shared, &sink.name, None, why).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn done(&self, shared: &Shared, repair: &Repair) -> Result<()> {
+        shared.bus.append(vec![message(repair, Vec::new(), shared.clock.now())], None).await?;
+        locked(&self.due).remove(&repair.key());
+        Ok(())
+    }
+}
+
+fn message(repair: &Repair, value: Vec<u8>, timestamp: i64) -> Message {
+    Message { topic: REPAIRS.into(), partition: 0, key: repair.key().into(), value: value.into(), timestamp }
+}

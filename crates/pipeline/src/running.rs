@@ -1,0 +1,280 @@
+use crate::capture::Capture;
+use crate::collect::Rules;
+use crate::config::{PipelineConfig, SinkSpec};
+use crate::context::{task_error, Stop, Task};
+use crate::dead_letter::{DeadLetter, DEAD_LETTERS};
+use crate::deliver::Deliver;
+use crate::rates::Rates;
+use crate::repairs::Repairs;
+use crate::schemas::SchemaBook;
+use crate::shared::{CaptureState, Shared, SinkState};
+use crate::supervise::Supervisor;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::time::Duration;
+use tidewire_change::{Error, Position, Result};
+use tidewire_connector::{BusWriter, Selection, Source, TableState};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Starts the loops.
+pub struct Pipeline;
+
+/// A pipeline at work. Clones speak of the same one; it goes on when they are dropped.
+#[derive(Clone)]
+pub struct Running(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    repairs: Arc<Repairs>,
+    rates: Arc<Rates>,
+    stop: watch::Sender<bool>,
+    /// Set when all loops have ended.
+    outcome: watch::Receiver<Option<Result<(), Arc<Error>>>>,
+    /// Looks at the counters; ends with the last clone.
+    _sampling: Task<()>,
+}
+
+impl Pipeline {
+    /// Starts capture and one loop per sink as tasks. Fails when the bus can't be read or two sinks have one name.
+    pub async fn start(
+        config: PipelineConfig,
+        source: Box<dyn Source>,
+        bus: Arc<dyn BusWriter>,
+        sinks: Vec<SinkSpec>,
+    ) -> Result<Running> {
+        let repairs = Arc::new(Repairs::load(&*bus).await?);
+        let shared = Arc::new(share(&config, &*source, bus, &sinks).await?);
+        let (stop_sender, stop) = Stop::new();
+        let supervisor = Arc::new(Supervisor::new(&config, repairs.clone()));
+
+        let mut loops = Loops::default();
+        let capture = Capture {
+            source,
+            shared: shared.clone(),
+            partitions: config.partitions,
+            append_bytes: config.append_bytes,
+            append_queue: config.append_queue,
+            lost: false,
+        };
+        let (by, until) = (supervisor.clone(), stop.clone());
+        loops.spawn("capture".into(), async move { by.capture(capture, until).await });
+        for (spec, state) in sinks.into_iter().zip(&shared.sinks) {
+            let deliver = Deliver {
+                sink: spec.sink,
+                reader: spec.reader,
+                shared: shared.clone(),
+                state: state.clone(),
+                pace: spec.pace,
+                rules: Rules::default(),
+                from_earliest: false,
+                last_schema: None,
+                fault: None,
+            };
+            let (by, until) = (supervisor.clone(), stop.clone());
+            loops.spawn(format!("sink {}", spec.name), async move { by.sink(deliver, until).await });
+        }
+        let (ended, outcome) = watch::channel(None);
+        let rates = Arc::new(Rates::default());
+        let _sampling = Task::spawn(rates.clone().keep(shared.clone()));
+        let inner = Inner { shared, repairs, rates, stop: stop_sender, outcome, _sampling };
+        tokio::spawn(watch_over(loops, inner.stop.clone(), stop, config.shutdown, ended));
+        Ok(Running(Arc::new(inner)))
+    }
+}
+
+async fn share(
+    config: &PipelineConfig,
+    source: &dyn Source,
+    bus: Arc<dyn BusWriter>,
+    sinks: &[SinkSpec],
+) -> Result<Shared> {
+    let now = config.clock.now();
+    let states: Vec<_> =
+        sinks.iter().map(|s| Arc::new(SinkState::new(s.name.clone(), now, s.inspect.clone()))).collect();
+    for (i, state) in states.iter().enumerate() {
+        if states[..i].iter().any(|s| s.name == state.name) {
+            return Err(Error::invalid(format!("two sinks have the name {:?}", state.name)).hint("rename one"));
+        }
+    }
+    for letter in bus.read_topic(DEAD_LETTERS).await? {
+        let letter: DeadLetter = match serde_json::from_slice(&letter.value) {
+            Ok(letter) => letter,
+            Err(_) => continue,
+        };
+        if let Some(state) = states.iter().find(|s| s.name == letter.sink) {
+            state.dead_letters.fetch_add(1, Relaxed);
+        }
+    }
+    Ok(Shared {
+        clock: config.clock.clone(),
+        started: now,
+        bus,
+        source: source.handle(),
+        book: SchemaBook::default(),
+        capture: CaptureState::new(now),
+        sinks: states,
+        budgets: config.budgets.clone(),
+        journal: config.journal.clone(),
+        source_inspect: config.source_inspect.clone(),
+        drift: Default::default(),
+    })
+}
+
+/// The loops' tasks, and what each is called.
+#[derive(Default)]
+struct Loops {
+    tasks: JoinSet<Result<()>>,
+    names: HashMap<tokio::task::Id, String>,
+}
+
+impl Loops {
+    fn spawn(&mut self, name: String, task: impl Future<Output = Result<()>> + Send + 'static) {
+        self.names.insert(self.tasks.spawn(task).id(), name);
+    }
+
+    async fn next_end(&mut self) -> Option<Result<()>> {
+        Some(match self.tasks.join_next_with_id().await? {
+            Ok((_, result)) => result,
+            Err(error) => Err(task_error(&error, self.names.get(&error.id()).map_or("?", String::as_str))),
+        })
+    }
+}
+
+/// The one way to an end: whatever ends first, by its own error or by a stop, stops the others; who isn't done in time is
+/// cut off (what it had not committed is read again at the next start).
+async fn watch_over(
+    mut loops: Loops,
+    stop: watch::Sender<bool>,
+    mut stopped: Stop,
+    shutdown: Duration,
+    ended: watch::Sender<Option<Result<(), Arc<Error>>>>,
+) {
+    let mut first = Ok(());
+    tokio::select! {
+        Some(result) = loops.next_end() => first = result,
+        _ = stopped.requested() => {}
+    }
+    stop.send_replace(true);
+    let deadline = tokio::time::Instant::now() + shutdown;
+    loop {
+        match tokio::time::timeout_at(deadline, loops.next_end()).await {
+            Ok(Some(result)) => first = first.and(result),
+            Ok(None) => break,
+            Err(_) => {
+                tracing::warn!("some loops did not end in {shutdown:?} and are cut off");
+                loops.tasks.shutdown().await;
+                break;
+            }
+        }
+    }
+    if let Err(error) = &first {
+        tracing::error!(error = %error, "the pipeline ended");
+    }
+    ended.send_replace(Some(first.map_err(Arc::new)));
+}
+
+impl Running {
+    /// Asks for a placed read.
+    pub async fn read(&self, selection: Selection) -> Result<()> {
+        self.0.shared.source.read(selection).await
+    }
+
+    /// A position at or above everything that has committed at the source so far.
+    pub async fn mark(&self) -> Result<Position> {
+        self.0.shared.source.mark().await
+    }
+
+    /// Returns when everything that had committed at the source at the call, and all rows of placed reads that were
+    /// pending, is applied and committed in every sink. Parked tables and dead letters aren't waited for.
+    pub async fn caught_up(&self) -> Result<()> {
+        let shared = &self.0.shared;
+        let first = shared.source.mark().await?;
+        loop {
+            self.still_running()?;
+            let status = shared.source.status();
+            let copied =
+                status.tables.iter().all(|t| matches!(t.state, TableState::Streaming | TableState::Parked { .. }));
+            if status.pending_reads == 0 && copied && status.position >= first {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // The last rows that were read stand in the stream before this mark.
+        let last = shared.source.mark().await?.max(first);
+        for sink in &shared.sinks {
+            self.passed(sink, last).await?;
+        }
+        Ok(())
+    }
+
+    async fn passed(&self, sink: &SinkState, position: Position) -> Result<()> {
+        let mut boundary = sink.boundary.subscribe();
+        let mut outcome = self.0.outcome.clone();
+        tokio::select! {
+            biased;
+            passed = boundary.wait_for(|b| b.position >= position) => passed.map(|_| ()).map_err(|_| ended()),
+            _ = outcome.wait_for(Option::is_some) => Err(ended()),
+        }
+    }
+
+    fn still_running(&self) -> Result<()> {
+        match &*self.0.outcome.borrow() {
+            None => Ok(()),
+            Some(Ok(())) => Err(ended()),
+            Some(Err(error)) => Err(same(error)),
+        }
+    }
+
+    /// Asks every loop to finish its batch, and waits until they have ended: within the shutdown time.
+    pub async fn stop(&self) -> Result<()> {
+        self.0.stop.send_replace(true);
+        self.wait().await
+    }
+
+    /// Waits until the pipeline ends: by a stop, or by an error that no retry mends.
+    pub async fn wait(&self) -> Result<()> {
+        let mut outcome = self.0.outcome.clone();
+        let ended = match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => return Err(Error::bug("the task that watches over the loops is gone")),
+        };
+        match ended {
+            Some(Err(error)) => Err(same(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.0.rates
+    }
+
+    pub(crate) fn repairs(&self) -> &Arc<Repairs> {
+        &self.0.repairs
+    }
+}
+
+fn ended() -> Error {
+    Error::unavailable("the pipeline has ended")
+}
+
+/// A copy of an error that several wait for.
+fn same(error: &Error) -> Error {
+    let mut copy = Error::new(error.kind(), error.message());
+    for context in error.contexts() {
+        copy = copy.context(context);
+    }
+    if let Some(hint) = error.hint_text() {
+        copy = copy.hint(hint);
+    }
+    match error.table() {
+        Some(table) => copy.on_table(table),
+        None => copy,
+    }
+}

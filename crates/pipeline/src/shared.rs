@@ -1,0 +1,237 @@
+use crate::config::{InspectFactory, JournalProbe};
+use crate::context::Clock;
+use crate::histogram::Histogram;
+use crate::schemas::SchemaBook;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidewire_change::{Boundary, Checkpoint, Error, ErrorKind, TableName};
+use tidewire_connector::{Budget, BusWriter, SinkStatus, SourceHandle};
+use tokio::sync::watch;
+
+/// What the loops tell and everybody else reads.
+pub(crate) struct Shared {
+    pub clock: Arc<dyn Clock>,
+    pub started: i64,
+    pub bus: Arc<dyn BusWriter>,
+    pub source: Arc<dyn SourceHandle>,
+    pub book: SchemaBook,
+    pub capture: CaptureState,
+    pub sinks: Vec<Arc<SinkState>>,
+    pub budgets: Vec<(String, Budget)>,
+    pub journal: Option<JournalProbe>,
+    pub source_inspect: Option<InspectFactory>,
+    /// Differing keys that the last reconciliation of a table and sink found and did not mend.
+    pub drift: Mutex<BTreeMap<(String, String), u64>>,
+}
+
+/// Rows and bytes of one table at one stage.
+#[derive(Default)]
+pub(crate) struct TableMeter {
+    pub rows: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl TableMeter {
+    pub fn add(&self, rows: u64, bytes: u64) {
+        self.rows.fetch_add(rows, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// The meters of one stage; looked up once a batch or less, never per row.
+#[derive(Default)]
+pub(crate) struct Meters(Mutex<BTreeMap<TableName, Arc<TableMeter>>>);
+
+impl Meters {
+    pub fn of(&self, table: &TableName) -> Arc<TableMeter> {
+        let mut meters = locked(&self.0);
+        if let Some(meter) = meters.get(table) {
+            return meter.clone();
+        }
+        meters.entry(table.clone()).or_default().clone()
+    }
+
+    /// Table, rows, bytes.
+    pub fn all(&self) -> Vec<(TableName, u64, u64)> {
+        locked(&self.0).iter().map(|(t, m)| (t.clone(), m.rows.load(Relaxed), m.bytes.load(Relaxed))).collect()
+    }
+}
+
+pub(crate) struct CaptureState {
+    pub pulse: Pulse,
+    pub meters: Meters,
+    pub append: Histogram,
+    /// Commit at the source until durable on the bus.
+    pub durable: Histogram,
+    pub appended: watch::Sender<Checkpoint>,
+    pub recoveries: AtomicU64,
+}
+
+impl CaptureState {
+    pub fn new(now: i64) -> Self {
+        CaptureState {
+            pulse: Pulse::new(now),
+            meters: Meters::default(),
+            append: Histogram::default(),
+            durable: Histogram::default(),
+            appended: watch::Sender::new(Checkpoint::default()),
+            recoveries: AtomicU64::new(0),
+        }
+    }
+}
+
+pub(crate) struct SinkState {
+    pub name: String,
+    pub pulse: Pulse,
+    pub meters: Meters,
+    pub commit: Histogram,
+    /// Commit at the source until visible in the sink.
+    pub visible: Histogram,
+    /// The sink holds everything up to here.
+    pub boundary: watch::Sender<Boundary>,
+    pub facts: Mutex<SinkStatus>,
+    /// Table → why its changes are skipped.
+    pub parked: Mutex<BTreeMap<String, Parked>>,
+    pub dead_letters: AtomicU64,
+    pub applied: AtomicU64,
+    /// Thrown away by the guard.
+    pub stale: AtomicU64,
+    pub incomplete: AtomicU64,
+    pub inspect: Option<InspectFactory>,
+}
+
+impl SinkState {
+    pub fn new(name: String, now: i64, inspect: Option<InspectFactory>) -> Self {
+        SinkState {
+            name,
+            pulse: Pulse::new(now),
+            meters: Meters::default(),
+            commit: Histogram::default(),
+            visible: Histogram::default(),
+            boundary: watch::Sender::new(Boundary::default()),
+            facts: Mutex::default(),
+            parked: Mutex::default(),
+            dead_letters: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            incomplete: AtomicU64::new(0),
+            inspect,
+        }
+    }
+
+    /// The sink holds everything up to `boundary`. Never goes back: a replay tells of boundaries that were passed.
+    pub fn holds(&self, boundary: Boundary) {
+        self.boundary.send_if_modified(|known| {
+            let newer = Boundary {
+                position: known.position.max(boundary.position),
+                complete_through: known.complete_through.max(boundary.complete_through),
+            };
+            std::mem::replace(known, newer) != newer
+        });
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parked {
+    pub why: String,
+    pub hint: Option<String>,
+    /// Microseconds since 1970 UTC.
+    pub since: i64,
+}
+
+/// Errors of a loop since it last got something done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// The error's kind, in lower case.
+    pub kind: String,
+    pub message: String,
+    pub hint: Option<String>,
+    pub table: Option<String>,
+    pub in_a_row: u32,
+    /// Microseconds since 1970 UTC: of the first error in the row.
+    pub since: i64,
+}
+
+/// Whether one loop lives: its last turn, what it is at, what went wrong.
+pub(crate) struct Pulse {
+    open: AtomicBool,
+    beat: AtomicI64,
+    doing: Mutex<Option<(&'static str, i64)>>,
+    trouble: Mutex<Option<Trouble>>,
+    pub errors: AtomicU64,
+}
+
+impl Pulse {
+    fn new(now: i64) -> Self {
+        Pulse {
+            open: AtomicBool::new(false),
+            beat: AtomicI64::new(now),
+            doing: Mutex::new(None),
+            trouble: Mutex::new(None),
+            errors: AtomicU64::new(0),
+        }
+    }
+
+    pub fn beat(&self, now: i64) {
+        self.beat.store(now, Relaxed);
+    }
+    pub fn last_beat(&self) -> i64 {
+        self.beat.load(Relaxed)
+    }
+    pub fn set_open(&self, open: bool) {
+        self.open.store(open, Relaxed);
+    }
+    pub fn is_open(&self) -> bool {
+        self.open.load(Relaxed)
+    }
+    /// `none`: done with it.
+    pub fn doing(&self, what: Option<&'static str>, now: i64) {
+        *locked(&self.doing) = what.map(|w| (w, now));
+        self.beat(now);
+    }
+    pub fn busy(&self) -> Option<(&'static str, i64)> {
+        *locked(&self.doing)
+    }
+    /// Something got done: the row of errors is over.
+    pub fn mended(&self) {
+        *locked(&self.trouble) = None;
+    }
+    /// Notes the error; returns how many came in a row.
+    pub fn failed(&self, error: &Error, now: i64) -> u32 {
+        self.errors.fetch_add(1, Relaxed);
+        self.doing(None, now);
+        let mut trouble = locked(&self.trouble);
+        let (in_a_row, since) = trouble.as_ref().map_or((1, now), |t| (t.in_a_row.saturating_add(1), t.since));
+        *trouble = Some(Trouble {
+            kind: kind_name(error.kind()).to_string(),
+            message: error.contexts().iter().rev().fold(String::new(), |text, c| text + c + ": ") + error.message(),
+            hint: error.hint_text().map(str::to_string),
+            table: error.table().map(str::to_string),
+            in_a_row,
+            since,
+        });
+        in_a_row
+    }
+    pub fn trouble(&self) -> Option<Trouble> {
+        locked(&self.trouble).clone()
+    }
+}
+
+pub(crate) fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::Schema => "schema",
+        ErrorKind::Malformed => "malformed",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Lost => "lost",
+        ErrorKind::Bug => "bug",
+    }
+}
+
+/// What is behind these locks is whole between any two statements, so a panic elsewhere doesn't spoil it.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
