@@ -17,14 +17,15 @@ pub struct Reduced {
     pub incomplete: u64,
 }
 
-/// Reduces the changes of one table under one schema. They may come in any order and more than once: what counts is their
-/// position; of equal positions the first that came.
+/// Reduces the changes of one table under one schema. What counts is their position; of equal positions the first that
+/// came. Whole rows may come in any order and any number of times. Partial rows have to come in the order per key, with
+/// any repetition from an earlier point on: so the bus brings them.
 ///
 /// * Key columns: the last change of a key stays. Columns that it lacks are taken from the changes of the key before it in
 ///   the batch; a delete gets the values that the row last had. What is still `Unchanged` is for the sink to complete
 ///   (`flow::applied`); the survivor is then a create if any change that it was made of was one, so that it takes
 ///   nothing from an older row.
-/// * `Key::Position` and `Key::WholeRow`: all changes, in order, each position once.
+/// * `Key::Position` and `Key::WholeRow`: all changes, each position once.
 ///
 /// `Malformed` when a change has no usable key. Reducing again changes nothing.
 pub fn reduce(mut changes: Vec<Change>) -> Result<Reduced> {
@@ -34,23 +35,26 @@ pub fn reduce(mut changes: Vec<Change>) -> Result<Reduced> {
     }
     let truncate = changes.iter().filter(|c| c.op == Op::Truncate).map(|c| c.position).max();
     changes.retain(|c| c.op != Op::Truncate && truncate.is_none_or(|truncate| c.position > truncate));
+    let keyed = changes.first().is_some_and(|c| matches!(c.schema.key, Key::Columns(_)));
+    let incomplete = if keyed { keep_last(&mut changes)? } else { 0 };
     if !changes.is_sorted_by_key(|c| c.position) {
         changes.sort_by_key(|c| c.position);
     }
-    let mut reduced = Reduced { truncate, changes, incomplete: 0 };
-    match reduced.changes.first().map(|c| &c.schema.key) {
-        Some(Key::Columns(_)) => keep_last(&mut reduced)?,
-        _ => reduced.changes.dedup_by_key(|c| c.position),
+    if !keyed {
+        changes.dedup_by_key(|c| c.position);
     }
-    Ok(reduced)
+    Ok(Reduced { truncate, changes, incomplete })
 }
 
 fn same_schema(pair: &[Change]) -> bool {
     std::sync::Arc::ptr_eq(&pair[0].schema, &pair[1].schema) || pair[0].schema == pair[1].schema
 }
 
-fn keep_last(reduced: &mut Reduced) -> Result<()> {
-    let changes = &mut reduced.changes;
+/// Goes through the changes as they came: a column may be taken only from a change that came before, since what
+/// lies between two changes may have been in an earlier batch when the reader went back in between. Returns how many were
+/// incomplete.
+fn keep_last(changes: &mut Vec<Change>) -> Result<u64> {
+    let mut incomplete = 0;
     let mut keys = Keys::with_capacity(changes.len());
     let mut kept = vec![true; changes.len()];
     for at in 0..changes.len() {
@@ -65,16 +69,16 @@ fn keep_last(reduced: &mut Reduced) -> Result<()> {
                 kept[*last] = false;
                 *last = at;
             }
-            Next::Repeats => kept[at] = false,
+            Next::Stale => kept[at] = false,
             Next::Incomplete => {
                 kept[at] = false;
-                reduced.incomplete += 1;
+                incomplete += 1;
             }
         }
     }
     let mut kept = kept.into_iter();
     changes.retain(|_| kept.next().unwrap_or(true));
-    Ok(())
+    Ok(incomplete)
 }
 
 /// Under full identity an update brings the whole old row, but large values that it didn't touch only there.
@@ -87,15 +91,15 @@ fn complete_from_before(change: &mut Change) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Replaces,
-    Repeats,
+    Stale,
     Incomplete,
 }
 
 /// Makes `change` hold all that is known of its key after both. The outcome is what a sink would come to that applied
 /// them one after the other by `flow::applied`.
 fn succeed(earlier: &Change, change: &mut Change) -> Next {
-    if change.position == earlier.position {
-        return Next::Repeats;
+    if change.position <= earlier.position {
+        return Next::Stale;
     }
     let known = earlier.key_row();
     if let (Op::Delete, Some(before)) = (change.op, &mut change.before) {
