@@ -4,6 +4,7 @@ use crate::config::{PipelineConfig, SinkSpec};
 use crate::context::{task_error, Stop, Task};
 use crate::dead_letter::{DeadLetter, DEAD_LETTERS};
 use crate::deliver::Deliver;
+use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
 use crate::repairs::Repairs;
 use crate::schemas::SchemaBook;
@@ -27,7 +28,7 @@ pub struct Pipeline;
 pub struct Running(Arc<Inner>);
 
 struct Inner {
-    shared: Arc<Shared>,
+    inside: Inside,
     repairs: Arc<Repairs>,
     rates: Arc<Rates>,
     stop: watch::Sender<bool>,
@@ -76,10 +77,11 @@ impl Pipeline {
             let (by, until) = (supervisor.clone(), stop.clone());
             loops.spawn(format!("sink {}", spec.name), async move { by.sink(deliver, until).await });
         }
+        loops.spawn("repairs".into(), mend_all(Inside(shared.clone()), repairs.clone(), stop.clone()));
         let (ended, outcome) = watch::channel(None);
         let rates = Arc::new(Rates::default());
         let _sampling = Task::spawn(rates.clone().keep(shared.clone()));
-        let inner = Inner { shared, repairs, rates, stop: stop_sender, outcome, _sampling };
+        let inner = Inner { inside: Inside(shared), repairs, rates, stop: stop_sender, outcome, _sampling };
         tokio::spawn(watch_over(loops, inner.stop.clone(), stop, config.shutdown, ended));
         Ok(Running(Arc::new(inner)))
     }
@@ -179,18 +181,18 @@ async fn watch_over(
 impl Running {
     /// Asks for a placed read.
     pub async fn read(&self, selection: Selection) -> Result<()> {
-        self.0.shared.source.read(selection).await
+        self.0.inside.0.source.read(selection).await
     }
 
     /// A position at or above everything that has committed at the source so far.
     pub async fn mark(&self) -> Result<Position> {
-        self.0.shared.source.mark().await
+        self.0.inside.0.source.mark().await
     }
 
     /// Returns when everything that had committed at the source at the call, and all rows of placed reads that were
     /// pending, is applied and committed in every sink. Parked tables and dead letters aren't waited for.
     pub async fn caught_up(&self) -> Result<()> {
-        let shared = &self.0.shared;
+        let shared = &self.0.inside.0;
         let first = shared.source.mark().await?;
         loop {
             self.still_running()?;
@@ -220,7 +222,7 @@ impl Running {
         }
     }
 
-    fn still_running(&self) -> Result<()> {
+    pub(crate) fn still_running(&self) -> Result<()> {
         match &*self.0.outcome.borrow() {
             None => Ok(()),
             Some(Ok(())) => Err(ended()),
@@ -248,7 +250,11 @@ impl Running {
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        &self.0.inside.0
+    }
+
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.0.inside
     }
 
     pub(crate) fn rates(&self) -> &Rates {

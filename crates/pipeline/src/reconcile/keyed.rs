@@ -1,0 +1,191 @@
+use super::scan::{differing, rows, Side, Table};
+use super::{Comparison, Difference, DriftKey, Phase, Sides, Step};
+use std::collections::{HashMap, HashSet};
+use tidewire_change::{Datum, Result, Row, RowBuilder};
+use tidewire_connector::{Placed, Selection, What};
+
+/// Keys that are looked at in one scan.
+const KEYS_AT_ONCE: usize = 10_000;
+
+/// A key that differed in a scan.
+struct Candidate {
+    key: u128,
+    row: Row,
+    /// What the last look saw on both sides, if the source stood still during it.
+    last: Option<(Option<u128>, Option<u128>)>,
+}
+
+/// What came of candidates.
+#[derive(Default)]
+struct Settled {
+    drift: Vec<(Candidate, Difference)>,
+    moving: u64,
+}
+
+pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<()> {
+    let source = sides.digests(Side::Source, table).await?;
+    sides.sink_catches_up(table).await?;
+    let sink = sides.digests(Side::Sink, table).await?;
+    (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
+    for group in differing(&source, &sink, sides.terms.rows_in_memory) {
+        let candidates = candidates(sides, table, &group).await?;
+        let settled = settle(sides, table, candidates).await?;
+        comparison.moving += settled.moving;
+        let mut drift = settled.drift;
+        let found = list(table, &drift);
+        if sides.terms.repair && !drift.is_empty() {
+            let after = repair(sides, table, drift).await?;
+            comparison.moving += after.moving;
+            comparison.repaired += found.len() as u64 - after.drift.len() as u64 - after.moving;
+            drift = after.drift;
+        }
+        let still: HashSet<u128> = drift.iter().map(|(c, _)| c.key).collect();
+        for (_, what) in &drift {
+            match what {
+                Difference::Differs => comparison.differing += 1,
+                Difference::Missing => comparison.missing += 1,
+                Difference::Extra => comparison.extra += 1,
+            }
+        }
+        let room = sides.terms.keys_listed.saturating_sub(comparison.keys.len());
+        comparison.keys.extend(
+            found
+                .into_iter()
+                .take(room)
+                .map(|(hash, key)| DriftKey { repaired: sides.terms.repair && !still.contains(&hash), ..key }),
+        );
+    }
+    Ok(())
+}
+
+/// Scans both sides again for the rows of some buckets; returns the keys whose rows differ.
+async fn candidates(sides: &mut Sides<'_>, table: &Table, group: &[u32]) -> Result<Vec<Candidate>> {
+    let wanted = |bucket: u32| group.binary_search(&bucket).is_ok();
+    let mut builder = RowBuilder::new();
+    let mut at_source: HashMap<u128, (u128, Row)> = HashMap::new();
+    sides
+        .scan(Side::Source, table, None, |seen, row| {
+            if wanted(table.bucket(seen)) {
+                at_source.insert(seen.key, (seen.row, table.key_row(row, &mut builder)));
+            }
+        })
+        .await?;
+    sides.sink_catches_up(table).await?;
+    let mut candidates = Vec::new();
+    let mut builder = RowBuilder::new();
+    sides
+        .scan(Side::Sink, table, None, |seen, row| {
+            if !wanted(table.bucket(seen)) {
+                return;
+            }
+            match at_source.remove(&seen.key) {
+                Some((hash, _)) if hash == seen.row => {}
+                Some((_, row)) => candidates.push(Candidate { key: seen.key, row, last: None }),
+                None => {
+                    let row = table.key_row(row, &mut builder);
+                    candidates.push(Candidate { key: seen.key, row, last: None });
+                }
+            }
+        })
+        .await?;
+    candidates.extend(at_source.into_iter().map(|(key, (_, row))| Candidate { key, row, last: None }));
+    Ok(candidates)
+}
+
+/// Looks at candidates until each agrees, or stands still and differs, or has moved too often.
+async fn settle(sides: &mut Sides<'_>, table: &Table, mut open: Vec<Candidate>) -> Result<Settled> {
+    let mut settled = Settled::default();
+    for look in 0..sides.terms.looks.max(2) {
+        if open.is_empty() {
+            return Ok(settled);
+        }
+        if look > 0 {
+            tokio::time::sleep(sides.terms.pause).await;
+        }
+        let mut left = Vec::new();
+        while !open.is_empty() {
+            let some = open.split_off(open.len().saturating_sub(KEYS_AT_ONCE));
+            left.extend(look_at(sides, table, some, &mut settled).await?);
+        }
+        open = left;
+    }
+    settled.moving = open.len() as u64;
+    Ok(settled)
+}
+
+/// One look at some keys; returns those that are still open.
+async fn look_at(
+    sides: &mut Sides<'_>,
+    table: &Table,
+    some: Vec<Candidate>,
+    settled: &mut Settled,
+) -> Result<Vec<Candidate>> {
+    let keys: Vec<Row> = some.iter().map(|c| c.row.clone()).collect();
+    let before = hashes(sides, Side::Source, table, keys.clone()).await?;
+    sides.sink_catches_up(table).await?;
+    let sink = hashes(sides, Side::Sink, table, keys.clone()).await?;
+    let differs = some.iter().any(|c| before.get(&c.key) != sink.get(&c.key));
+    let after = match differs {
+        true => hashes(sides, Side::Source, table, keys).await?,
+        false => HashMap::new(),
+    };
+    let mut open = Vec::new();
+    for mut candidate in some {
+        let (source, copy) = (before.get(&candidate.key).copied(), sink.get(&candidate.key).copied());
+        if source == copy {
+            continue;
+        }
+        let stood_still = after.get(&candidate.key).copied() == source;
+        let now = stood_still.then_some((source, copy));
+        if now.is_some() && now == candidate.last {
+            let what = match (source, copy) {
+                (Some(_), Some(_)) => Difference::Differs,
+                (Some(_), None) => Difference::Missing,
+                _ => Difference::Extra,
+            };
+            settled.drift.push((candidate, what));
+        } else {
+            candidate.last = now;
+            open.push(candidate);
+        }
+    }
+    Ok(open)
+}
+
+async fn hashes(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, u128>> {
+    let mut hashes = HashMap::new();
+    sides
+        .scan(side, table, Some(keys), |seen, _| {
+            hashes.insert(seen.key, seen.row);
+        })
+        .await?;
+    Ok(hashes)
+}
+
+/// Has the rows read again, ahead of everything that the sink holds, and looks what came of it.
+async fn repair(sides: &mut Sides<'_>, table: &Table, drift: Vec<(Candidate, Difference)>) -> Result<Settled> {
+    (sides.progress)(Step { table: &table.name, phase: Phase::Repair, rows: 0, total: drift.len() as u64 });
+    for some in drift.chunks(KEYS_AT_ONCE) {
+        let keys = some.iter().map(|(c, _)| c.row.clone()).collect();
+        let selection = Selection { table: table.schema.table.clone(), what: What::Keys(keys), placed: Placed::Ahead };
+        sides.live.read(selection).await?;
+    }
+    sides.reads_are_done().await?;
+    let again = drift.into_iter().map(|(c, _)| Candidate { last: None, ..c }).collect();
+    settle(sides, table, again).await
+}
+
+fn list(table: &Table, drift: &[(Candidate, Difference)]) -> Vec<(u128, DriftKey)> {
+    let entry = |(candidate, what): &(Candidate, Difference)| {
+        (candidate.key, DriftKey { key: key_text(table, &candidate.row), what: *what, repaired: false })
+    };
+    drift.iter().map(entry).collect()
+}
+
+fn key_text(table: &Table, row: &Row) -> String {
+    let column = |index: &u16| match row.get(usize::from(*index)) {
+        Some(Datum::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+        _ => "?".to_string(),
+    };
+    table.schema.key_columns().iter().map(column).collect::<Vec<_>>().join(",")
+}

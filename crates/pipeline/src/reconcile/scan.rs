@@ -1,0 +1,141 @@
+use super::{Phase, Sides, Step};
+use std::sync::Arc;
+use tidewire_change::{Datum, Error, Result, Row, RowBuilder, Schema};
+use tidewire_connector::Scan;
+use tidewire_flow::{bucket, key_hash128, key_of, Digest, RowHasher};
+
+/// Rows between two reports of progress.
+const REPORT_ROWS: u64 = 8192;
+
+pub(super) struct Table {
+    pub name: String,
+    pub schema: Arc<Schema>,
+    pub buckets: u32,
+    pub rows_estimated: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Source,
+    Sink,
+}
+
+/// A row as reconcile sees it: a hash of what makes it one row, and a hash of all of it.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub key: u128,
+    pub row: u128,
+}
+
+impl Table {
+    /// A bucket for about 200 rows: few keys are read again for one that differs. At most 65536 (2 MiB of digests).
+    pub fn new(schema: Arc<Schema>, rows_estimated: u64) -> Self {
+        let buckets = (rows_estimated / 200).clamp(16, 1 << 16) as u32;
+        Table { name: schema.table.to_string(), schema, buckets, rows_estimated }
+    }
+
+    pub fn bucket(&self, seen: Seen) -> u32 {
+        bucket(seen.key, self.buckets)
+    }
+
+    /// The row with its key columns alone; the others `Unchanged`.
+    pub fn key_row(&self, row: &Row, builder: &mut RowBuilder) -> Row {
+        for (index, datum) in row.columns().enumerate() {
+            builder.push(if self.schema.is_key(index) { datum } else { Datum::Unchanged });
+        }
+        builder.finish()
+    }
+}
+
+impl Sides<'_> {
+    /// Calls `each` for every row of one side (or those of `keys`) with its hashes. A table without a key is known by its
+    /// whole rows.
+    pub(super) async fn scan(
+        &mut self,
+        side: Side,
+        table: &Table,
+        keys: Option<Vec<Row>>,
+        mut each: impl FnMut(Seen, &Row) + Send,
+    ) -> Result<()> {
+        let scan = Scan { schema: table.schema.clone(), keys };
+        let (inspect, phase) = match (side, &scan.keys) {
+            (Side::Source, None) => (&mut *self.source, Phase::ScanSource),
+            (Side::Sink, None) => (&mut *self.sink, Phase::ScanSink),
+            (Side::Source, Some(_)) => (&mut *self.source, Phase::LookAgain),
+            (Side::Sink, Some(_)) => (&mut *self.sink, Phase::LookAgain),
+        };
+        let total = scan.keys.as_ref().map_or(table.rows_estimated, |keys| keys.len() as u64);
+        let mut hasher = RowHasher::new(table.schema.clone());
+        let (mut key, mut rows, mut fault) = (Vec::new(), 0, None);
+        let keyed = !table.schema.key_columns().is_empty();
+        let progress = &mut *self.progress;
+        let mut visit = |row: Row| {
+            if fault.is_some() {
+                return;
+            }
+            match see(&mut hasher, &table.schema, keyed, &row, &mut key) {
+                Ok(seen) => each(seen, &row),
+                Err(error) => fault = Some(error),
+            }
+            rows += 1;
+            if rows % REPORT_ROWS == 0 {
+                progress(Step { table: &table.name, phase, rows, total });
+            }
+        };
+        inspect.scan(&scan, &mut visit).await?;
+        progress(Step { table: &table.name, phase, rows, total });
+        match fault {
+            Some(error) => Err(Error::context(
+                error,
+                match side {
+                    Side::Source => "while the source was scanned",
+                    Side::Sink => "while the sink was scanned",
+                },
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// A digest per bucket.
+    pub(super) async fn digests(&mut self, side: Side, table: &Table) -> Result<Vec<Digest>> {
+        let mut digests = vec![Digest::default(); table.buckets as usize];
+        self.scan(side, table, None, |seen, _| digests[table.bucket(seen) as usize].add(seen.row)).await?;
+        Ok(digests)
+    }
+}
+
+fn see(
+    hasher: &mut RowHasher<Arc<Schema>>,
+    schema: &Schema,
+    keyed: bool,
+    row: &Row,
+    key: &mut Vec<u8>,
+) -> Result<Seen> {
+    let hash = hasher.hash(row)?;
+    if !keyed {
+        return Ok(Seen { key: hash, row: hash });
+    }
+    key.clear();
+    key_of(schema, row, key)?;
+    Ok(Seen { key: key_hash128(key), row: hash })
+}
+
+pub(super) fn rows(digests: &[Digest]) -> u64 {
+    digests.iter().map(|d| d.count).sum()
+}
+
+/// The buckets that differ, in groups of at most about `rows` rows.
+pub(super) fn differing(source: &[Digest], sink: &[Digest], rows: usize) -> Vec<Vec<u32>> {
+    let mut groups: Vec<(Vec<u32>, u64)> = Vec::new();
+    for (index, (s, k)) in source.iter().zip(sink).enumerate().filter(|(_, (s, k))| s != k) {
+        let size = s.count.max(k.count);
+        match groups.last_mut() {
+            Some((group, sum)) if *sum + size <= rows as u64 => {
+                group.push(index as u32);
+                *sum += size;
+            }
+            _ => groups.push((vec![index as u32], size)),
+        }
+    }
+    groups.into_iter().map(|(group, _)| group).collect()
+}
