@@ -1,3 +1,4 @@
+use crate::Position;
 use std::fmt;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,12 +30,21 @@ pub struct Error {
     context: Vec<String>,
     hint: Option<String>,
     table: Option<String>,
+    position: Option<Position>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error { kind, message: message.into(), context: Vec::new(), hint: None, table: None, source: None }
+        Error {
+            kind,
+            message: message.into(),
+            context: Vec::new(),
+            hint: None,
+            table: None,
+            position: None,
+            source: None,
+        }
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
@@ -86,6 +96,12 @@ impl Error {
         self
     }
 
+    /// The one change that this error is about.
+    pub fn at(mut self, position: Position) -> Self {
+        self.position = Some(position);
+        self
+    }
+
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
         self
@@ -102,6 +118,9 @@ impl Error {
     }
     pub fn table(&self) -> Option<&str> {
         self.table.as_deref()
+    }
+    pub fn position(&self) -> Option<Position> {
+        self.position
     }
     pub fn contexts(&self) -> &[String] {
         &self.context

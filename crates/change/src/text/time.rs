@@ -233,6 +233,9 @@ mod tests {
             assert_eq!(printed(|out| timestamp_text(micros, out)), text);
             assert_eq!(micros < FIRST_MICROSECOND_AD, text.ends_with("BC"));
         }
+        for micros in [i64::MIN, i64::MAX] {
+            assert_eq!(parse_timestamp(printed(|out| timestamp_text(micros, out)).as_bytes()), Some(micros));
+        }
         assert_eq!(parse_date(b"2000-01-01"), Some(10957));
         assert_eq!(parse_date(b"1970-01-02"), Some(1));
         let text = "0001-12-31 23:40:28+00 BC";
