@@ -1,0 +1,212 @@
+//! One session on the target: its lock, its transaction, the tables that it knows.
+
+use super::apply::{Table, Writer};
+use super::follow;
+use super::ledger::{Entry, Ledger, Owner};
+use super::shape::Shape;
+use super::stage::Lines;
+use super::{blame, Config};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidewire_change::{Error, Position, Progress, Result, Schema, TableName};
+use tidewire_connector::{TableBatch, Written};
+use tidewire_pgwire::{sqlstate, Connection, Mode};
+
+/// Settings of the session. A batch is joined with its table only to take over single rows by their key: never by a plan
+/// that reads the whole table, whatever the statistics say.
+const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+pub(super) struct Session {
+    pub connection: Connection,
+    pub owner: Owner,
+    /// The schema of all replica tables, if they share one.
+    pub schema: Option<String>,
+    ledger: Ledger,
+    tables: HashMap<TableName, Table>,
+    in_transaction: bool,
+    lines: Lines,
+    stages: u64,
+    bytes: u64,
+}
+
+impl Session {
+    pub async fn open(config: &Config, owner: Owner) -> Result<Session> {
+        let connection = Connection::connect(&config.connection, Mode::Sql).await?;
+        let mut session = Session {
+            connection,
+            owner,
+            schema: config.schema.clone(),
+            ledger: Ledger::default(),
+            tables: HashMap::new(),
+            in_transaction: false,
+            lines: Lines::default(),
+            stages: 0,
+            bytes: 0,
+        };
+        session.connection.execute(SETTINGS).await?;
+        session.owner.lock(&mut session.connection).await?;
+        session.owner.create(&mut session.connection).await?;
+        session.mute_triggers().await?;
+        session.load().await?;
+        Ok(session)
+    }
+
+    /// Cascades and triggers have fired at the source; what they did comes as changes. Setting this needs a right that
+    /// not every user has: then triggers that somebody puts on a replica table do fire.
+    async fn mute_triggers(&mut self) -> Result<()> {
+        match self.connection.execute("SET session_replication_role = replica").await {
+            Err(error) if sqlstate(&error) == Some("42501") => {
+                tracing::info!("no right to set session_replication_role: triggers on replica tables will fire");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Reads what the target holds.
+    async fn load(&mut self) -> Result<()> {
+        self.ledger = self.owner.load(&mut self.connection).await?;
+        self.tables.clear();
+        for entry in std::mem::take(&mut self.ledger.entries) {
+            let shape = Shape::of(&entry.schema, self.schema.as_deref())?;
+            self.tables.insert(entry.schema.table.clone(), Table::new(entry, shape));
+        }
+        Ok(())
+    }
+
+    pub fn committed(&self) -> &Progress {
+        &self.ledger.progress
+    }
+
+    pub async fn begin(&mut self) -> Result<()> {
+        if !self.in_transaction {
+            self.connection.execute("BEGIN").await?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the table when it is new. A change of its schema is followed at the first write that is newer than the last
+    /// one under the known schema: only its position tells a new version from the replay of an old one.
+    pub async fn prepare(&mut self, schema: Arc<Schema>) -> Result<()> {
+        if self.tables.contains_key(&schema.table) {
+            return Ok(());
+        }
+        self.begin().await?;
+        self.savepoint().await?;
+        match self.create(&schema).await {
+            Ok(table) => {
+                self.tables.insert(schema.table.clone(), table);
+                self.connection.execute("RELEASE SAVEPOINT tidewire_table").await
+            }
+            Err(error) => Err(self.take_back(error, &schema).await),
+        }
+    }
+
+    async fn create(&mut self, schema: &Arc<Schema>) -> Result<Table> {
+        let shape = Shape::of(schema, self.schema.as_deref())?;
+        let shape = follow::resolve(&mut self.connection, shape).await?;
+        follow::create(&mut self.connection, &shape).await?;
+        let (since, truncated, high) = (Position::ZERO, Position::ZERO, Position::ZERO);
+        let entry = Entry { schema: schema.clone(), since, truncated, high };
+        self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
+        Ok(Table::new(entry, shape))
+    }
+
+    async fn savepoint(&mut self) -> Result<()> {
+        self.connection.execute("SAVEPOINT tidewire_table").await
+    }
+
+    /// Undoes what was done for a table since `savepoint`; the transaction goes on.
+    async fn take_back(&mut self, error: Error, schema: &Schema) -> Error {
+        let told = follow::told_for(error, schema);
+        match self.connection.execute("ROLLBACK TO SAVEPOINT tidewire_table").await {
+            Ok(()) => told,
+            Err(worse) => worse,
+        }
+    }
+
+    pub async fn write(&mut self, batch: &TableBatch) -> Result<Written> {
+        self.begin().await?;
+        let written = self.write_table(batch).await;
+        self.bytes += self.lines.take_count();
+        match written {
+            Err(error) if follow::is_value_error(&error) => Err(blame::find(self, batch, error).await),
+            Err(error) => Err(follow::told_for(error, &batch.schema)),
+            written => written,
+        }
+    }
+
+    /// The same without looking for the guilty row.
+    pub async fn write_table(&mut self, batch: &TableBatch) -> Result<Written> {
+        let schema = &batch.schema;
+        let changes = &batch.changes;
+        let Some(table) = self.tables.get(&schema.table) else {
+            return Err(Error::bug("a table was written that wasn't prepared"));
+        };
+        let positions = || changes.iter().map(|c| c.position).chain(batch.truncate);
+        let (Some(first), Some(last)) = (positions().min(), positions().max()) else { return Ok(Written::default()) };
+        if table.entry.schema != *schema {
+            if last > table.entry.since {
+                self.follow(schema, first).await?;
+            } else if follow::is_another_table(&table.entry.schema, schema) {
+                return Ok(Written { stale: changes.len() as u64, ..Written::default() });
+            }
+        }
+        let table = self.tables.get_mut(&schema.table).expect("it was there above");
+        if let Some(mark) = batch.truncate {
+            table.truncate(&mut self.connection, mark).await?;
+        }
+        let mut writer = Writer { connection: &mut self.connection, lines: &mut self.lines, stages: &mut self.stages };
+        table.write(&mut writer, schema, changes).await
+    }
+
+    /// Follows a change of the table's schema, which holds from `since` on.
+    async fn follow(&mut self, schema: &Arc<Schema>, since: Position) -> Result<()> {
+        self.savepoint().await?;
+        match self.followed(schema, since).await {
+            Ok((entry, shape)) => {
+                self.connection.execute("RELEASE SAVEPOINT tidewire_table").await?;
+                let table = self.tables.get_mut(&schema.table).expect("the caller found it");
+                table.drop_stages(&mut self.connection).await?;
+                table.entry = entry;
+                table.shape = shape;
+                Ok(())
+            }
+            Err(error) => Err(self.take_back(error, schema).await),
+        }
+    }
+
+    async fn followed(&mut self, schema: &Arc<Schema>, since: Position) -> Result<(Entry, Shape)> {
+        let known = self.tables[&schema.table].entry.clone();
+        let shape = Shape::of(schema, self.schema.as_deref())?;
+        let shape = follow::resolve(&mut self.connection, shape).await?;
+        let is_new = follow::follow(&mut self.connection, &known, schema, &shape).await?;
+        // What the old table had reached is gone for good: a replay of it brings nothing back.
+        let truncated = if is_new { known.truncated.max(known.high) } else { known.truncated };
+        let entry = Entry { schema: schema.clone(), since, truncated, high: known.high };
+        self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
+        Ok((entry, shape))
+    }
+
+    /// Returns the bytes that were sent since the last commit.
+    pub async fn commit(&mut self, progress: &Progress) -> Result<u64> {
+        self.begin().await?;
+        for table in self.tables.values().filter(|table| table.is_dirty) {
+            self.owner.save_marks(&mut self.connection, &table.entry).await?;
+        }
+        self.owner.save_progress(&mut self.connection, &self.ledger, progress).await?;
+        self.connection.execute("COMMIT").await?;
+        self.in_transaction = false;
+        self.ledger.committed(progress);
+        self.tables.values_mut().for_each(Table::committed);
+        Ok(std::mem::take(&mut self.bytes))
+    }
+
+    /// Throws the transaction away and reads again what the target holds.
+    pub async fn roll_back(&mut self) -> Result<()> {
+        self.connection.execute("ROLLBACK").await?;
+        self.in_transaction = false;
+        self.load().await
+    }
+}
