@@ -80,7 +80,7 @@ class Pipeline:
 
 def streaming(status):
     source = status["source"]
-    states = [t["state"] if isinstance(t["state"], str) else next(iter(t["state"])) for t in source["tables"]]
+    states = [t["state"] for t in status["tables"]]
     return source["connected"] and source["pending_reads"] == 0 and all(s in ("streaming", "parked") for s in states)
 
 
