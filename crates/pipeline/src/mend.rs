@@ -9,7 +9,7 @@ use tidewire_change::{Error, Position, Result, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Selection, TableState};
 
 /// Between two attempts at repairs that are due.
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(10);
 
 /// The loops' own view of themselves, for comparisons that run beside them.
 #[derive(Clone)]

@@ -1,0 +1,233 @@
+use super::{bytes_text, server, sorted, span_text, Finding, Severity};
+use crate::config::JournalFacts;
+use crate::shared::Trouble;
+use crate::status::{LoopView, SinkView, SlotView, Snapshot, SourceView, Status, TableView};
+use tidewire_connector::SlotFacts;
+
+/// A call that takes longer than this is worth a word; five times that is trouble.
+const SLOW_CALL_SECONDS: f64 = 60.0;
+/// Errors in a row, or seconds of them, from which on they don't look like a passing thing.
+const STUBBORN_ERRORS: u32 = 5;
+const STUBBORN_SECONDS: f64 = 60.0;
+/// A copy that is younger than this doesn't count as falling behind, however slow it is at the moment.
+const FRESH_SECONDS: f64 = 30.0;
+const RUNWAY_CRITICAL_HOURS: f64 = 4.0;
+const RUNWAY_WARNING_HOURS: f64 = 24.0;
+const DISK_CRITICAL_BYTES: u64 = 256 << 20;
+const DISK_WARNING_BYTES: u64 = 2 << 30;
+
+/// What is wrong with a running pipeline, or will be. Empty: nothing.
+pub fn diagnose(status: &Status) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    source(&status.source, status, &mut findings);
+    for table in &status.tables {
+        table_state(table, &mut findings);
+    }
+    for sink in &status.sinks {
+        sink_state(sink, status, &mut findings);
+    }
+    if let Some(journal) = &status.journal {
+        disk(journal, &mut findings);
+    }
+    for drift in &status.drift {
+        findings.push(
+            Finding::new(
+                Severity::Critical,
+                format!("table {} in sink {}", drift.table, drift.sink),
+                "the copy differs",
+            )
+            .why(format!("the last comparison found {} rows that differ, are missing or too many", drift.rows))
+            .next(format!("tidewire reconcile pipeline.yaml --table {} --sink {} --repair", drift.table, drift.sink)),
+        );
+    }
+    for repair in &status.repairs {
+        let table = repair.table.as_ref().map_or("every table".to_string(), |t| format!("table {t}"));
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                format!("sink {}", repair.sink),
+                format!("{table} is to be compared and mended"),
+            )
+            .since(repair.since)
+            .why(repair.why.clone())
+            .next(format!(
+                "nothing while Tidewire runs; or at once: tidewire reconcile pipeline.yaml --sink {} --repair",
+                repair.sink
+            )),
+        );
+    }
+    sorted(findings)
+}
+
+fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
+    match &source.loop_state.trouble {
+        Some(trouble) => findings.push(in_trouble("source", "capture fails", trouble, status.now)),
+        None if source.open && !source.connected => findings.push(
+            Finding::new(Severity::Warning, "source", "it is not connected")
+                .why("the connection is being made, or was cut a moment ago")
+                .next("tidewire check pipeline.yaml, if it stays like this"),
+        ),
+        None => {}
+    }
+    slow_call("source", &source.loop_state, status.now, findings);
+    if let Some(waiting) = &source.waiting {
+        findings.push(Finding::new(Severity::Note, "source", "it waits").why(waiting.clone()));
+    }
+    if let Some(slot) = &source.slot {
+        runway(slot, status, findings);
+    }
+    if source.recoveries > 0 {
+        findings.push(
+            Finding::new(Severity::Warning, "source", "its log was lost and started anew")
+                .why("changes in between were not seen; every table is compared and mended for that")
+                .next("tidewire reconcile pipeline.yaml, for a proof"),
+        );
+    }
+}
+
+fn runway(slot: &SlotView, status: &Status, findings: &mut Vec<Finding>) {
+    let facts = SlotFacts {
+        name: slot.name.clone(),
+        active: false,
+        wal_status: slot.wal_status.clone(),
+        safe_wal_bytes: slot.safe_wal_bytes,
+        retained_bytes: slot.retained_bytes,
+    };
+    server::slot_state(&facts, findings);
+    let Some(hours) = slot.runway_hours.filter(|h| *h < RUNWAY_WARNING_HOURS) else { return };
+    let severity = if hours < RUNWAY_CRITICAL_HOURS { Severity::Critical } else { Severity::Warning };
+    let behind = match status.source.loop_state.trouble {
+        Some(_) => "capture fails",
+        None if status.source.durable < status.source.position => {
+            "the journal takes changes more slowly than they come"
+        }
+        None => "a transaction is open or capture is behind",
+    };
+    findings.push(
+        Finding::new(severity, format!("slot {}", slot.name), format!("{} of runway left", span_text(hours * 3600.0)))
+            .why(format!(
+                "it holds back {} ({behind}); when nothing is left the server removes log that is still needed, and every \
+                 table has to be compared",
+                bytes_text(slot.retained_bytes)
+            ))
+            .next("raise max_slot_wal_keep_size, or mend what holds it back"),
+    );
+}
+
+fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
+    let subject = format!("table {}", table.table);
+    if table.state == Snapshot::Parked {
+        findings.push(
+            Finding::new(Severity::Critical, subject.clone(), "it is not followed")
+                .why(table.parked.clone().unwrap_or_default())
+                .next("mend it and restart Tidewire"),
+        );
+    }
+    for note in &table.notes {
+        findings.push(Finding::new(Severity::Note, subject.clone(), note.clone()));
+    }
+}
+
+fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
+    let subject = format!("sink {}", sink.name);
+    if let Some(trouble) = &sink.loop_state.trouble {
+        findings.push(in_trouble(&subject, "writing fails", trouble, status.now));
+    }
+    slow_call(&subject, &sink.loop_state, status.now, findings);
+    for (table, parked) in &sink.parked {
+        findings.push(
+            Finding::new(
+                Severity::Critical,
+                format!("table {table} in {subject}"),
+                "it is parked: its changes are skipped",
+            )
+            .since(parked.since)
+            .why(parked.why.clone())
+            .next(format!(
+                "{}; then restart Tidewire: the table is compared and mended",
+                parked.hint.as_deref().unwrap_or("mend the cause")
+            )),
+        );
+    }
+    if sink.dead_letters > 0 {
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                subject.clone(),
+                format!("{} messages are in the dead letters", sink.dead_letters),
+            )
+            .why("the sink could not take them; their rows may differ from the source")
+            .next(format!(
+                "tidewire topic read __dead_letters; then: tidewire reconcile pipeline.yaml --sink {} --repair",
+                sink.name
+            )),
+        );
+    }
+    falling_behind(sink, subject, findings);
+}
+
+fn falling_behind(sink: &SinkView, subject: String, findings: &mut Vec<Finding>) {
+    let (Some(stale), Some(speed)) = (sink.staleness_seconds, sink.speed) else { return };
+    if stale < FRESH_SECONDS || sink.loop_state.trouble.is_some() {
+        return;
+    }
+    if speed < 1.0 {
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                subject,
+                format!("it is {} behind and falls further behind", span_text(stale)),
+            )
+            .why(format!("it gets through {speed:.2} s of the source's changes in a second"))
+            .next("tidewire status shows where the time goes: commit times, rows per second, memory in use"),
+        );
+    } else {
+        let left = sink.caught_up_in_seconds.map_or("soon".to_string(), |s| format!("in {}", span_text(s)));
+        findings.push(
+            Finding::new(Severity::Note, subject, format!("it is {} behind and catches up {left}", span_text(stale)))
+                .why(format!("it gets through {speed:.1} s of the source's changes in a second")),
+        );
+    }
+}
+
+fn in_trouble(subject: &str, what: &str, trouble: &Trouble, now: i64) -> Finding {
+    let seconds = now.saturating_sub(trouble.since).max(0) as f64 / 1e6;
+    let stubborn = trouble.in_a_row >= STUBBORN_ERRORS || seconds >= STUBBORN_SECONDS;
+    let severity = if stubborn { Severity::Critical } else { Severity::Warning };
+    let times = match trouble.in_a_row {
+        1 => String::new(),
+        n => format!(", {n} times in a row for {}", span_text(seconds)),
+    };
+    Finding::new(severity, subject, format!("{what}{times}; it is tried again"))
+        .since(trouble.since)
+        .why(trouble.message.clone())
+        .next(trouble.hint.clone().unwrap_or_default())
+}
+
+fn slow_call(subject: &str, state: &LoopView, now: i64, findings: &mut Vec<Finding>) {
+    let (Some(call), Some(since)) = (&state.busy, state.busy_since) else { return };
+    let seconds = now.saturating_sub(since).max(0) as f64 / 1e6;
+    if seconds < SLOW_CALL_SECONDS {
+        return;
+    }
+    let severity = if seconds < 5.0 * SLOW_CALL_SECONDS { Severity::Warning } else { Severity::Critical };
+    findings.push(
+        Finding::new(severity, subject, format!("one {call} takes {} so far", span_text(seconds)))
+            .since(since)
+            .why("the other side does not answer: a lock, a stopped disk or a lost connection")
+            .next("look there for what it waits for; the others go on meanwhile"),
+    );
+}
+
+fn disk(journal: &JournalFacts, findings: &mut Vec<Finding>) {
+    let Some(free) = journal.disk_free_bytes.filter(|free| *free < DISK_WARNING_BYTES) else { return };
+    let severity = if free < DISK_CRITICAL_BYTES { Severity::Critical } else { Severity::Warning };
+    findings.push(
+        Finding::new(severity, "journal", format!("{} are free on its disk", bytes_text(free)))
+            .why(format!(
+                "the journal holds {}; when the disk is full capture stops, loses nothing, and goes on when there is room",
+                bytes_text(journal.bytes)
+            ))
+            .next("make room, or lower the journal's retention"),
+    );
+}

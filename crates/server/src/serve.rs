@@ -1,0 +1,82 @@
+use crate::routes::{router, Gate};
+use std::net::SocketAddr;
+use tidewire_change::{Error, Result};
+use tidewire_pipeline::Running;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Where to listen, and the token that requests must carry: required unless the address is loopback.
+#[derive(Clone)]
+pub struct Address {
+    pub address: SocketAddr,
+    pub token: Option<String>,
+}
+
+/// A server at work; it ends when this is dropped.
+pub struct Serving {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Starts to answer. `Invalid` when the address is taken, isn't this machine's, or lacks a token.
+pub async fn serve(running: Running, at: Address) -> Result<Serving> {
+    let loopback = at.address.ip().is_loopback();
+    if !loopback && at.token.as_ref().is_none_or(String::is_empty) {
+        return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", at.address))
+            .hint("set a token (http.token), or listen on 127.0.0.1"));
+    }
+    let listener = TcpListener::bind(at.address).await.map_err(|e| bind_error(e, at.address))?;
+    let address = listener.local_addr().map_err(|e| Error::io(e, at.address))?;
+    let gate = Gate { loopback: loopback && at.token.is_none(), token: at.token };
+    let (stop, mut stopped) = watch::channel(false);
+    let app = router(running, gate);
+    let task = tokio::spawn(async move {
+        let until = async move {
+            // An error means that the server was dropped: the end, too.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        if let Err(error) = axum::serve(listener, app).with_graceful_shutdown(until).await {
+            tracing::error!(error = %error, "the HTTP server ended");
+        }
+    });
+    Ok(Serving { address, stop, task })
+}
+
+fn bind_error(error: std::io::Error, address: SocketAddr) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            Error::invalid(format!("the HTTP address {address} is taken by another process"))
+                .hint("another Tidewire may be running here; else set another port (http) in the configuration")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            Error::invalid(format!("the HTTP address {address} is not one of this machine's"))
+                .hint("set http to 127.0.0.1 and a port, or to an address of this machine")
+        }
+        std::io::ErrorKind::PermissionDenied => Error::invalid(format!("listening on {address} is not allowed"))
+            .hint("ports below 1024 need special rights: set a higher one"),
+        _ => Error::io(error, address),
+    }
+    .context("while starting the HTTP server")
+}
+
+impl Serving {
+    /// The address with the port that it got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops listening; answers that are under way may end.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        // A connection that somebody keeps open must not hold up the end.
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(500), &mut self.task).await;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
