@@ -1,0 +1,83 @@
+use crate::messages::{Messages, Read};
+use crate::progress;
+use crate::recover::{self, Mode};
+use crate::state::State;
+use crate::status::{self, JournalStatus, TopicFacts};
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidewire_change::{Checkpoint, Error, Result, TopicPartition};
+
+/// A journal seen from outside, as it was when it was opened. Takes no lock and changes nothing; what its owner has not
+/// acknowledged yet may be seen.
+pub struct View {
+    dir: PathBuf,
+    state: State,
+}
+
+/// The owner may replace segments between our listing and our opening of them.
+const TRIES: usize = 10;
+
+impl View {
+    pub(crate) fn open(dir: &Path) -> Result<View> {
+        let mut tries = 1;
+        loop {
+            match Self::load(dir) {
+                Err(error) if tries < TRIES && has_vanished(&error) => tries += 1,
+                Ok(state) => return Ok(View { dir: dir.to_path_buf(), state }),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn load(dir: &Path) -> Result<State> {
+        let none = || {
+            Error::invalid(format!("there is no journal in {}", dir.display()))
+                .hint("name the pipeline's data_dir; it has a journal once the pipeline has run")
+        };
+        if !dir.is_dir() {
+            return Err(none());
+        }
+        let mut state = recover::load(dir, Mode::Look)?.ok_or_else(none)?;
+        state.readers = progress::load(dir)?;
+        Ok(state)
+    }
+
+    /// Looks again.
+    pub fn refresh(&mut self) -> Result<()> {
+        *self = Self::open(&self.dir)?;
+        Ok(())
+    }
+
+    pub fn topics(&self) -> Vec<TopicFacts> {
+        status::topics(&self.state)
+    }
+
+    pub fn read(&self, read: Read) -> Messages {
+        Messages::new(&self.state, read)
+    }
+
+    pub fn ends(&self) -> &BTreeMap<TopicPartition, u64> {
+        &self.state.ends
+    }
+
+    pub fn last(&self) -> Option<&Checkpoint> {
+        self.state.last.as_ref()
+    }
+
+    /// Of the numbers only those that the files tell.
+    pub fn status(&self) -> JournalStatus {
+        status::status(&self.state, &self.dir)
+    }
+
+    /// Reads every sealed segment and compares all checksums.
+    pub fn verify(&self) -> Result<()> {
+        self.state.sealed.iter().try_for_each(|segment| recover::verify(segment))
+    }
+}
+
+fn has_vanished(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+}
