@@ -23,8 +23,12 @@ pub enum ErrorKind {
 }
 
 /// What happened, where, and what to do about it. Never holds a secret or a row's value.
+/// One pointer wide: it travels in the result of every call on the path of a row.
 #[derive(Debug)]
-pub struct Error {
+pub struct Error(Box<Facts>);
+
+#[derive(Debug)]
+struct Facts {
     kind: ErrorKind,
     message: String,
     context: Vec<String>,
@@ -36,15 +40,8 @@ pub struct Error {
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error {
-            kind,
-            message: message.into(),
-            context: Vec::new(),
-            hint: None,
-            table: None,
-            position: None,
-            source: None,
-        }
+        let (message, context) = (message.into(), Vec::new());
+        Error(Box::new(Facts { kind, message, context, hint: None, table: None, position: None, source: None }))
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
@@ -80,61 +77,61 @@ impl Error {
 
     /// What to do about it, one sentence.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     /// What was being done, outermost last: `while reading …`.
     pub fn context(mut self, context: impl Into<String>) -> Self {
-        self.context.push(context.into());
+        self.0.context.push(context.into());
         self
     }
 
     /// The table that this error parks or that it happened on.
     pub fn on_table(mut self, table: impl fmt::Display) -> Self {
-        self.table = Some(table.to_string());
+        self.0.table = Some(table.to_string());
         self
     }
 
     /// The one change that this error is about.
     pub fn at(mut self, position: Position) -> Self {
-        self.position = Some(position);
+        self.0.position = Some(position);
         self
     }
 
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Box::new(source));
+        self.0.source = Some(Box::new(source));
         self
     }
 
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
     pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
     pub fn table(&self) -> Option<&str> {
-        self.table.as_deref()
+        self.0.table.as_deref()
     }
     pub fn position(&self) -> Option<Position> {
-        self.position
+        self.0.position
     }
     pub fn contexts(&self) -> &[String] {
-        &self.context
+        &self.0.context
     }
 }
 
 /// One line: contexts from the outside in, then what happened, then what to do.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for context in self.context.iter().rev() {
+        for context in self.0.context.iter().rev() {
             write!(f, "{context}: ")?;
         }
-        f.write_str(&self.message)?;
-        if let Some(hint) = &self.hint {
+        f.write_str(&self.0.message)?;
+        if let Some(hint) = &self.0.hint {
             write!(f, " — {hint}")?;
         }
         Ok(())
@@ -143,6 +140,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+        self.0.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
     }
 }

@@ -1,5 +1,5 @@
-//! Debezium-style JSON of a change, for people and for programs that read by name. Field order is Debezium's own
-//! (`facts/debezium.md` B2). Beyond Debezium, and only there when needed or harmless:
+//! Debezium-style JSON of a change, for people and for programs that read by name. Field order is that of
+//! Debezium's code, which its documentation doesn't always follow. Beyond Debezium, and only there when needed or harmless:
 //!
 //! * `source.commit_lsn` and `source.ordinal`: the change's position. `source.lsn` is the commit's, too.
 //! * `unavailable`: names of the columns whose value the log didn't carry. They hold Debezium's placeholder, or null where

@@ -54,7 +54,7 @@ pub fn decode(value: Bytes, schemas: &dyn Fn(SchemaId) -> Option<Arc<Schema>>) -
         if row.len() != schema.columns.len() {
             let (has, wants) = (row.len(), schema.columns.len());
             let message = format!("a row at {} has {has} columns, its schema {wants}", header.position);
-            return Err(Error::malformed(message).on_table(&schema.table));
+            return Err(Error::malformed(message).on_table(&schema.table).at(header.position));
         }
     }
     let Header { op, position, committed_at, xid, .. } = header;
@@ -196,6 +196,11 @@ fn take_header(value: &mut impl Buf) -> Result<(Header, u8)> {
 
 fn split(mut value: Bytes) -> Result<Parts> {
     let (header, flags) = take_header(&mut value)?;
+    let (before, after) = take_rows(value, flags).map_err(|error| error.at(header.position))?;
+    Ok(Parts { header, before, after })
+}
+
+fn take_rows(mut value: Bytes, flags: u8) -> Result<(Option<Row>, Option<Row>)> {
     let before = match flags & HAS_BEFORE {
         0 => None,
         _ => {
@@ -212,6 +217,6 @@ fn split(mut value: Bytes) -> Result<Parts> {
     };
     match (after.is_some(), value.len()) {
         (false, stray @ 1..) => Err(Error::malformed(format!("{stray} stray bytes after a message"))),
-        _ => Ok(Parts { header, before, after }),
+        _ => Ok((before, after)),
     }
 }

@@ -20,7 +20,7 @@ pub fn change_key(change: &Change, out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(&change.position.ordinal.to_be_bytes());
         return Ok(());
     }
-    key_of(&change.schema, row, out)
+    key_of(&change.schema, row, out).map_err(|error| error.at(change.position))
 }
 
 /// Appends the canonical key of a row to `out`.
