@@ -3,14 +3,92 @@
 //! Never imports: nothing is above it. It holds no logic of the data path.
 
 mod args;
+mod catalog;
+mod commands;
 mod config;
+mod demo;
 mod exit;
+mod progress;
 mod secret;
+mod serve;
+mod signals;
+mod terminal;
 
+use args::{Cli, Command, LogChoice, Slot, Topic};
 use clap::Parser;
-fn main() {
-    let cli = args::Cli::parse();
-    if let args::Command::ConfigReference = cli.command {
-        print!("{}", config::reference());
+use config::{Config, LogForm};
+use exit::Answer;
+use std::path::Path;
+use std::process::ExitCode;
+use tidewire_change::{Error, Result};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(answer(&cli));
+            // A blocking task that still waits for a disk or a lock must not hold up the end.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(Error::io(error, "the async runtime")),
+    };
+    match outcome {
+        Ok(answer) => answer.into(),
+        Err(error) => exit::report(&error),
     }
+}
+
+async fn answer(cli: &Cli) -> Result<Answer> {
+    match &cli.command {
+        Command::Version => println!("tidewire {}", env!("CARGO_PKG_VERSION")),
+        Command::ConfigReference => print!("{}", config::reference()),
+        Command::Init(args) => {
+            log(cli, LogForm::Text)?;
+            return commands::init::init(args).await;
+        }
+        Command::Demo(args) => {
+            log(cli, LogForm::Text)?;
+            return demo::demo(args).await;
+        }
+        Command::Check(args) => return commands::check::run(&load(cli, &args.config)?, args).await,
+        Command::Run(args) => return commands::run::run(&load(cli, &args.config)?, args).await,
+        Command::Status(args) => return commands::status::run(&load(cli, &args.config)?, args).await,
+        Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
+        Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,
+        Command::Sql(args) => return commands::sql::run(&load(cli, &args.config)?, args).await,
+        Command::Topic(Topic::List(args)) => return commands::topic::list(&load(cli, &args.config)?, args),
+        Command::Topic(Topic::Read(args)) => return commands::topic::read(&load(cli, &args.config)?, args),
+        Command::Slot(Slot::List(args)) => return commands::slot::list(&load(cli, &args.config)?, args).await,
+        Command::Slot(Slot::Drop(args)) => return commands::slot::drop_slot(&load(cli, &args.config)?, args).await,
+    }
+    Ok(Answer::Yes)
+}
+
+/// Reads the configuration and starts the log as it says.
+fn load(cli: &Cli, path: &Path) -> Result<Config> {
+    let config = config::load(path)?;
+    log(cli, config.log)?;
+    Ok(config)
+}
+
+/// Log lines go to stderr; `--log` wins over the configuration.
+fn log(cli: &Cli, form: LogForm) -> Result<()> {
+    let filter = EnvFilter::try_new(&cli.log_level).map_err(|e| {
+        Error::invalid(format!("--log-level {:?} can't be understood: {e}", cli.log_level))
+            .hint("say error, warn, info, debug or trace, or per part: warn,tidewire_postgres=debug")
+    })?;
+    let form = match cli.log {
+        Some(LogChoice::Text) => LogForm::Text,
+        Some(LogChoice::Json) => LogForm::Json,
+        None => form,
+    };
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match form {
+        LogForm::Text => lines.with_ansi(terminal::is_live()).init(),
+        LogForm::Json => lines.json().init(),
+    }
+    Ok(())
 }

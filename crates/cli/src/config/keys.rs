@@ -49,7 +49,15 @@ impl Key {
 pub const ROOT: &[Key] = &[
     key("source", Kind::Section(SOURCE), "The database whose changes are captured. Exactly one kind.").required(),
     key("sinks", Kind::Named(SINK), "The copies, each under a name of your own. Exactly one kind each.").required(),
+    key(
+        "name",
+        Kind::Text,
+        "The pipeline's name, out of a-z, 0-9 and _. It is in the names of slot and publication and stands with the \
+         progress in every sink, so it can't be changed later.",
+    )
+    .default("main"),
     key("data_dir", Kind::Path, "Folder of the journal. One process owns it.").default("./tidewire-data"),
+    key("journal", Kind::Section(JOURNAL), "How long the journal keeps what every sink has taken."),
     key(
         "memory",
         Kind::Size,
@@ -73,6 +81,22 @@ pub const ROOT: &[Key] = &[
     .default("500ms"),
 ];
 
+const JOURNAL: &[Key] = &[
+    key("retention", Kind::Duration, "Changes older than this are dropped, once every sink has taken them.").default("7d"),
+    key(
+        "limit",
+        Kind::Size,
+        "The journal never grows beyond this: the oldest changes are dropped even if a sink still needs them, and that sink \
+         is then compared with the source and mended. Without it nothing that a sink needs is dropped.",
+    ),
+    key(
+        "compact",
+        Kind::Flag,
+        "Of the changes that every sink has taken only the last one for each key is kept.",
+    )
+    .default("false"),
+];
+
 const SOURCE: &[Key] =
     &[key("postgres", Kind::Section(SOURCE_POSTGRES), "A PostgreSQL database, version 14 or later.")];
 
@@ -90,8 +114,23 @@ const SOURCE_POSTGRES: &[Key] = &[
          them; a part with a dot in it is written in double quotes: 'shop.\"odd.name\"'.",
     )
     .default("[\"*.*\"]"),
-    key("slot", Kind::Text, "Name of the replication slot. Made when it is missing.").default("tidewire"),
-    key("publication", Kind::Text, "Name of the publication. Made when it is missing.").default("tidewire"),
+    key(
+        "slot",
+        Kind::Text,
+        "Name of the replication slot, which is made when it is missing. Without this: `tidewire_` and the pipeline's name.",
+    ),
+    key(
+        "publication",
+        Kind::Text,
+        "A publication of your own, which is used as it is. Without this one is made and kept in step with `tables`: \
+         `tidewire_` and the pipeline's name.",
+    ),
+    key(
+        "failover",
+        Kind::Flag,
+        "Makes a slot that physical standbys keep in step, so that it is there after a failover (PostgreSQL 17 and later).",
+    )
+    .default("false"),
     key("readers", Kind::Count { min: 1, max: 32 }, "Connections that read tables at once for snapshots.").default("2"),
     key(
         "heartbeat",

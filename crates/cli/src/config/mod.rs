@@ -9,7 +9,6 @@ mod units;
 mod yaml;
 
 pub use reference::reference;
-pub use units::{duration, size};
 
 use crate::secret::Secret;
 use section::Section;
@@ -22,11 +21,16 @@ use tidewire_change::{Error, Result};
 /// Less than this can't hold the batches of two loops.
 const LEAST_MEMORY: u64 = 16_000_000;
 
+/// A few segments: fewer can't be dropped one by one.
+const LEAST_JOURNAL: u64 = 256_000_000;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    pub name: String,
     pub source: PostgresSource,
     pub sinks: Vec<SinkConfig>,
     pub data_dir: PathBuf,
+    pub journal: JournalConfig,
     pub memory: Memory,
     pub http: SocketAddr,
     pub token: Option<Secret>,
@@ -38,8 +42,11 @@ pub struct Config {
 pub struct PostgresSource {
     pub url: Secret,
     pub tables: Vec<String>,
-    pub slot: String,
-    pub publication: String,
+    /// `None`: named after the pipeline.
+    pub slot: Option<String>,
+    /// `None`: made and kept by us.
+    pub publication: Option<String>,
+    pub failover: bool,
     pub readers: usize,
     pub heartbeat: Duration,
 }
@@ -60,6 +67,13 @@ pub enum SinkKind {
         url: Secret,
         schema: Option<String>,
     },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalConfig {
+    pub retention: Duration,
+    pub limit: Option<u64>,
+    pub compact: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +123,10 @@ fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<C
         (other, _) => unreachable!("the table of keys has no source `{other}`"),
     };
     let sinks = sinks(&root, folder)?;
+    let name = root.given_text("name")?;
+    if !is_plain(&name) || name.len() > 50 {
+        return Err(root.bad("name", "must be at most 50 characters out of a-z, 0-9 and _"));
+    }
     let memory = root.size("memory")?;
     if memory < LEAST_MEMORY {
         return Err(root.bad("memory", "must be at least 16MB"));
@@ -126,9 +144,11 @@ fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<C
         return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
     }
     Ok(Config {
+        name,
         memory: Memory::divide(memory, sinks.len()),
         source,
         sinks,
+        journal: journal(&root)?,
         data_dir: folder.join(root.given_text("data_dir")?),
         http,
         token,
@@ -136,6 +156,13 @@ fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<C
         commit_interval,
     })
 }
+
+/// What a replication slot may be called, and so what a pipeline may.
+fn is_plain(name: &str) -> bool {
+    name.len() <= 63 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+const PLAIN: &str = "must be at most 63 characters out of a-z, 0-9 and _";
 
 fn postgres_source(section: &Section) -> Result<PostgresSource> {
     let tables = section.texts("tables")?.unwrap_or_else(|| vec!["*.*".into()]);
@@ -146,19 +173,28 @@ fn postgres_source(section: &Section) -> Result<PostgresSource> {
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&heartbeat) {
         return Err(section.bad("heartbeat", "must lie between 100ms and 1h"));
     }
-    let slot = section.given_text("slot")?;
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if slot.len() > 63 || !slot.chars().all(legal) {
-        return Err(section.bad("slot", "must be at most 63 characters out of a-z, 0-9 and _"));
+    let slot = section.text("slot")?;
+    if slot.as_deref().is_some_and(|slot| !is_plain(slot)) {
+        return Err(section.bad("slot", PLAIN));
     }
     Ok(PostgresSource {
         url: Secret::new(section.given_text("url")?),
         tables,
         slot,
-        publication: section.given_text("publication")?,
+        publication: section.text("publication")?,
+        failover: section.flag("failover")?,
         readers: section.count("readers")? as usize,
         heartbeat,
     })
+}
+
+fn journal(root: &Section) -> Result<JournalConfig> {
+    let section = root.section_or_empty("journal")?;
+    let limit = section.optional_size("limit")?;
+    if limit.is_some_and(|limit| limit < LEAST_JOURNAL) {
+        return Err(section.bad("limit", "must be at least 256MB"));
+    }
+    Ok(JournalConfig { retention: section.duration("retention")?, limit, compact: section.flag("compact")? })
 }
 
 fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {

@@ -104,6 +104,13 @@ impl<'a> Section<'a> {
         self.entry(name).map(|entry| Section::new(self.file, keys, self.full(name), &entry.node)).transpose()
     }
 
+    /// The same; one that isn't written is as if it were empty.
+    pub fn section_or_empty(&self, name: &str) -> Result<Section<'a>> {
+        let Kind::Section(keys) = self.key(name).kind else { unreachable!("`{name}` is a section") };
+        let empty = Section { file: self.file, keys, path: self.full(name), place: self.place, entries: &[] };
+        Ok(self.section(name)?.unwrap_or(empty))
+    }
+
     /// The one section that a choice of kinds holds: its name and itself.
     pub fn only(&self) -> Result<(&'static str, Section<'a>)> {
         let names = || self.keys.iter().map(|k| format!("`{}`", k.name)).collect::<Vec<_>>().join(" or ");
@@ -166,6 +173,10 @@ impl<'a> Section<'a> {
     pub fn size(&self, name: &str) -> Result<u64> {
         let what = "must be a size such as 128MB";
         units::size(&self.scalar(name, what)?).ok_or_else(|| self.bad(name, what))
+    }
+
+    pub fn optional_size(&self, name: &str) -> Result<Option<u64>> {
+        self.entry(name).map(|_| self.size(name)).transpose()
     }
 
     pub fn duration(&self, name: &str) -> Result<Duration> {

@@ -38,7 +38,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     let config = read(USUAL).unwrap();
     assert_eq!(config.source.url.reveal(), "postgres://u:hunter2@db/shop");
     assert_eq!(config.source.tables, ["public.orders", "shop.*"]);
-    assert_eq!((config.source.slot.as_str(), config.source.readers), ("tidewire", 2));
+    assert_eq!((config.name.as_str(), config.source.slot.as_ref(), config.source.readers), ("main", None, 2));
     assert_eq!(config.source.heartbeat, Duration::from_secs(10));
     assert_eq!(config.data_dir, Path::new("/etc/tw/./tidewire-data"));
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
@@ -75,6 +75,7 @@ fn a_value_of_the_wrong_kind_is_refused_where_it_stands() {
     assert_eq!(with("data_dir: 5"), "p.yaml:5:11: `data_dir` must be text, not 5 — put it in quotes");
     assert_eq!(with("log: xml"), "p.yaml:5:6: `log` must be one of text, json, not `xml`");
     assert!(with("http: 0.0.0.0:80").contains("`token` must be set"));
+    assert!(with("name: Shop").contains("must be at most 50 characters"));
     assert!(with("commit_interval: 5").contains("must be a duration with its unit"));
     assert!(with("source: {}").contains("duplicate"), "{}", with("source: {}"));
     let text = USUAL.replace("tables: [", "readers: \"${READERS}\", tables: [");

@@ -50,7 +50,8 @@ impl Server {
         let account = account()?;
         fs::create_dir_all(folder).map_err(|e| Error::io(e, folder.display()))?;
         if let Some((uid, gid)) = account {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(|e| Error::io(e, folder.display()))?;
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+                .map_err(|e| Error::io(e, folder.display()))?;
             chown(folder, Some(uid), Some(gid)).map_err(|e| Error::io(e, folder.display()))?;
         }
         let data = folder.join("data");
@@ -146,7 +147,8 @@ fn find_programs() -> Result<PathBuf> {
 fn newest_debian(complete: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let found = versions.filter_map(|entry| entry.ok().map(|e| e.path())).filter_map(|p| Some((number(&p)?, p.join("bin"))));
+    let found =
+        versions.filter_map(|entry| entry.ok().map(|e| e.path())).filter_map(|p| Some((number(&p)?, p.join("bin"))));
     found.filter(|(_, bin)| complete(bin)).max().map(|(_, bin)| bin)
 }
 

@@ -104,10 +104,9 @@ impl Shopper {
                 "UPDATE shop.order_lines SET quantity = quantity + 1 WHERE line = 1 AND order_id IN ({})",
                 dice.ids(20, orders)
             )],
-            15..=16 => vec![format!(
-                "DELETE FROM shop.order_lines WHERE line = 1 AND order_id IN ({})",
-                dice.ids(20, orders)
-            )],
+            15..=16 => {
+                vec![format!("DELETE FROM shop.order_lines WHERE line = 1 AND order_id IN ({})", dice.ids(20, orders))]
+            }
             // A key moves: a delete and a create for every copy.
             17 => vec![format!(
                 "UPDATE shop.order_lines SET line = line + 1000 WHERE line = 1 AND order_id IN ({})",

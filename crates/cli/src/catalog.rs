@@ -1,0 +1,279 @@
+//! The only file that names adapters: from configuration to parts that are plugged together.
+
+use crate::config::{Config, SinkConfig, SinkKind};
+use crate::secret::Secret;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
+use tidewire_connector::{Budget, BusWriter, Inspect, ServerFacts, Sink, SlotFacts, Source};
+use tidewire_delta::{self as delta, DeltaInspect, DeltaSink};
+use tidewire_envelope::native;
+use tidewire_journal::{self as journal, Journal, SystemClock};
+use tidewire_pgwire as pgwire;
+use tidewire_pipeline::{
+    InspectFactory, JournalFacts, JournalProbe, Pace, Pipeline, PipelineConfig, Running, SinkSpec,
+};
+use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
+use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
+
+pub use tidewire_journal::{Read, Start, View};
+
+/// How often the journal is cleaned up.
+const UPKEEP: Duration = Duration::from_secs(30);
+
+/// Opens everything that the configuration names and starts the loops. Fails with `Invalid` when another process owns the
+/// journal or an address can't be understood.
+pub async fn start(config: &Config) -> Result<Running> {
+    match facts(config).await {
+        Ok(facts) => targets_are_apart(config, &facts)?,
+        // It is waited for; a sink refuses a target that another table has.
+        Err(error) if error.kind() == ErrorKind::Unavailable => {}
+        Err(error) => return Err(error),
+    }
+    let capture = Budget::new(config.memory.capture_bytes);
+    let mut budgets = vec![("capture".to_string(), capture.clone())];
+    let source = Box::new(PostgresSource::new(source_config(config, capture)?));
+    let journal = Arc::new(Journal::open(journal_config(config), Arc::new(SystemClock))?);
+    let mut sinks = Vec::new();
+    for sink in &config.sinks {
+        let budget = Budget::new(config.memory.sink_bytes);
+        budgets.push((format!("sink {}", sink.name), budget.clone()));
+        let mut spec =
+            SinkSpec::new(&sink.name, open_sink(config, sink)?, Box::new(journal.reader(&sink.name, budget, None)?));
+        spec.pace = Pace { interval: config.commit_interval, ..Pace::default() };
+        spec.inspect = Some(factory(config, Some(sink))?);
+        sinks.push(spec);
+    }
+    let settings = PipelineConfig {
+        partitions: journal.partitions(),
+        budgets,
+        journal: Some(probe(&journal)),
+        source_inspect: Some(factory(config, None)?),
+        ..PipelineConfig::default()
+    };
+    let keeping = keep(Arc::downgrade(&journal));
+    let running = Pipeline::start(settings, source, journal as Arc<dyn BusWriter>, sinks).await?;
+    tokio::spawn(keeping);
+    Ok(running)
+}
+
+fn connection(url: &Secret) -> Result<pgwire::Config> {
+    pgwire::Config::parse(url.reveal())
+}
+
+fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Config> {
+    let source = &config.source;
+    let context = |e: Error| e.context("source.postgres");
+    let mut settings = postgres_source::Config::new(connection(&source.url).map_err(context)?, &config.name, budget);
+    settings.tables = source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>().map_err(context)?;
+    if let Some(slot) = &source.slot {
+        settings.slot = slot.clone();
+    }
+    settings.publication = source.publication.clone();
+    settings.readers = source.readers;
+    settings.heartbeat = source.heartbeat;
+    settings.failover_slot = source.failover;
+    Ok(settings)
+}
+
+fn journal_config(config: &Config) -> journal::Config {
+    let mut settings = journal::Config::new(&config.data_dir);
+    settings.retention = Some(config.journal.retention);
+    settings.retention_bytes = config.journal.limit;
+    if config.journal.compact {
+        settings.compaction = Some(journal::Compaction::new(Arc::new(NativeMerge)));
+    }
+    settings
+}
+
+/// Completes partial rows when the journal is compacted.
+struct NativeMerge;
+
+impl journal::Merge for NativeMerge {
+    fn merge(&self, older: &Bytes, newer: &Bytes) -> Result<Option<Bytes>> {
+        native::merge(older, newer)
+    }
+}
+
+fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
+    Ok(match &sink.kind {
+        SinkKind::Delta { path } => Box::new(DeltaSink::new(delta::Config::new(path, &config.name, &sink.name))),
+        SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
+    })
+}
+
+fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<String>) -> Result<postgres_sink::Config> {
+    Ok(postgres_sink::Config {
+        connection: connection(url).map_err(|e| e.context(format!("sinks.{}.postgres", sink.name)))?,
+        pipeline: config.name.clone(),
+        sink: sink.name.clone(),
+        schema: schema.clone(),
+    })
+}
+
+/// Looks at the source's tables, or at a sink's.
+fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
+    Ok(match sink.map(|sink| (sink, &sink.kind)) {
+        None => Box::new(PostgresInspect::source(connection(&config.source.url)?)),
+        Some((sink, SinkKind::Delta { path })) => {
+            Box::new(DeltaInspect::new(delta::Config::new(path, &config.name, &sink.name)))
+        }
+        Some((sink, SinkKind::Postgres { url, schema })) => {
+            Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
+        }
+    })
+}
+
+fn factory(config: &Config, sink: Option<&SinkConfig>) -> Result<InspectFactory> {
+    inspect(config, sink)?;
+    let (config, sink) = (config.clone(), sink.cloned());
+    Ok(Arc::new(move || {
+        let made = inspect(&config, sink.as_ref());
+        Box::pin(async move { made })
+    }))
+}
+
+/// The rows of the source, and the tables of it that the configuration names.
+pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Arc<Schema>>)> {
+    let patterns: Vec<_> = config.source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>()?;
+    let mut source = inspect(config, None)?;
+    let mut schemas = source.schemas().await?;
+    schemas.retain(|schema| patterns.iter().any(|pattern| pattern.matches(&schema.table)));
+    Ok((source, schemas))
+}
+
+pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspect>> {
+    inspect(config, Some(sink))
+}
+
+/// The source's schema of one table.
+pub async fn table(config: &Config, name: &str) -> Result<Arc<Schema>> {
+    let (_, schemas) = inspect_source(config).await?;
+    schemas.iter().find(|schema| schema.table.to_string() == name).cloned().ok_or_else(|| {
+        let names = schemas.iter().map(|schema| schema.table.to_string()).collect::<Vec<_>>().join(", ");
+        Error::invalid(format!("the pipeline has no table `{name}`")).hint(format!("the tables are: {names}"))
+    })
+}
+
+/// Looks at the source's server. Changes nothing there.
+pub async fn facts(config: &Config) -> Result<ServerFacts> {
+    let source = PostgresSource::new(source_config(config, Budget::new(0))?);
+    source.handle().facts().await
+}
+
+/// Looks at a server that no configuration names yet.
+pub async fn look_at(url: &str) -> Result<ServerFacts> {
+    let settings = postgres_source::Config::new(pgwire::Config::parse(url)?, "main", Budget::new(0));
+    PostgresSource::new(settings).handle().facts().await
+}
+
+/// Can the sink be written? Opens it and lets it go.
+pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
+    open_sink(config, sink)?.open().await
+}
+
+/// Refuses tables that would meet in one target: with the setting that parts them.
+pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
+    for sink in &config.sinks {
+        let SinkKind::Postgres { schema: Some(schema), .. } = &sink.kind else { continue };
+        let mut taken: BTreeMap<&str, &TableName> = BTreeMap::new();
+        for table in facts.tables.iter().map(|facts| &facts.table) {
+            if let Some(other) = taken.insert(&table.name, table) {
+                let message =
+                    format!("{other} and {table} would both go to {schema}.{} in the sink `{}`", table.name, sink.name);
+                return Err(Error::invalid(message).hint(format!(
+                    "leave out sinks.{}.postgres.schema, and each table goes into the schema that it has at the source",
+                    sink.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the sink runs for a table.
+pub fn sql(schema: &Schema, sink: &SinkConfig) -> Result<String> {
+    match &sink.kind {
+        SinkKind::Postgres { schema: target, .. } => postgres_sink::table_sql(schema, target.as_deref()),
+        SinkKind::Delta { .. } => Err(Error::invalid(format!("the sink `{}` takes no SQL", sink.name))),
+    }
+}
+
+pub fn journal_view(config: &Config) -> Result<View> {
+    Journal::read_only(&config.data_dir)
+}
+
+/// Per sink the last place between two transactions that it told the journal of.
+pub fn last_known(config: &Config) -> Vec<(String, Boundary)> {
+    let Ok(view) = journal_view(config) else { return Vec::new() };
+    view.status().readers.into_iter().map(|(name, (boundary, _))| (name, boundary)).collect()
+}
+
+/// The source database's name.
+pub fn database(config: &Config) -> String {
+    connection(&config.source.url).map(|c| c.database).unwrap_or_default()
+}
+
+/// A replication slot of the source's server.
+pub struct SlotLine {
+    pub facts: SlotFacts,
+    pub database: String,
+    /// It is the one of this configuration.
+    pub is_own: bool,
+}
+
+pub async fn slots(config: &Config) -> Result<Vec<SlotLine>> {
+    let own = source_config(config, Budget::new(0))?;
+    let mut connection = pgwire::Connection::connect(&own.connection, pgwire::Mode::Sql).await?;
+    let rows = connection
+        .query(
+            "SELECT slot_name, coalesce(database, '') AS database, active, coalesce(wal_status, '') AS wal_status,
+               safe_wal_size, greatest(0, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+               ELSE pg_current_wal_lsn() END - restart_lsn)::int8 AS retained
+             FROM pg_replication_slots ORDER BY 1",
+        )
+        .await?;
+    let line = |row: pgwire::RowText<'_>| {
+        let facts = SlotFacts {
+            name: row.text("slot_name")?.to_string(),
+            active: row.bool("active")?,
+            wal_status: row.text("wal_status")?.to_string(),
+            safe_wal_bytes: row.get("safe_wal_size")?.and_then(|v| v.parse().ok()),
+            retained_bytes: row.get("retained")?.and_then(|v| v.parse().ok()).unwrap_or(0),
+        };
+        Ok(SlotLine { is_own: facts.name == own.slot, database: row.text("database")?.to_string(), facts })
+    };
+    rows.iter().map(line).collect()
+}
+
+pub async fn drop_slot(config: &Config, name: &str) -> Result<()> {
+    let mut connection = pgwire::Connection::connect(&connection(&config.source.url)?, pgwire::Mode::Sql).await?;
+    connection.execute(&format!("SELECT pg_drop_replication_slot({})", pgwire::quote_literal(name))).await
+}
+
+fn probe(journal: &Arc<Journal>) -> JournalProbe {
+    let journal = Arc::downgrade(journal);
+    Arc::new(move || {
+        let Some(status) = journal.upgrade().map(|journal| journal.status()) else { return JournalFacts::default() };
+        JournalFacts {
+            bytes: status.bytes,
+            segments: status.segments,
+            disk_free_bytes: status.disk_free_bytes,
+            oldest: status.oldest,
+            fsyncs: status.syncs,
+        }
+    })
+}
+
+/// Cleans the journal up now and then, as long as it is open.
+async fn keep(journal: Weak<Journal>) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        let Some(journal) = journal.upgrade() else { return };
+        if let Err(error) = journal.upkeep().await {
+            tracing::warn!(error = %error, "the journal was not cleaned up");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `tidewire check`: is the source ready, are the sinks reachable?
+
+use crate::args::Plain;
+use crate::catalog;
+use crate::config::Config;
+use crate::exit::{self, Answer};
+use tidewire_change::{Error, Result};
+use tidewire_pipeline::{check, Finding, Severity};
+
+pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
+    let mut findings = Vec::new();
+    let mut faults = Vec::new();
+    match catalog::facts(config).await {
+        Ok(facts) => {
+            findings = check(&facts);
+            if let Err(error) = catalog::targets_are_apart(config, &facts) {
+                faults.push(("source".to_string(), error));
+            }
+        }
+        Err(error) => faults.push(("source".to_string(), error)),
+    }
+    for sink in &config.sinks {
+        if let Err(error) = catalog::reach(config, sink).await {
+            faults.push((format!("sink {}", sink.name), error));
+        }
+    }
+    let is_ready = faults.is_empty()
+        && findings.iter().all(|finding| finding.severity < Severity::Critical)
+        && !findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Warning && finding.subject.starts_with("pattern"));
+    print(args.json, &findings, &faults, is_ready);
+    Ok(if is_ready { Answer::Yes } else { Answer::No })
+}
+
+fn print(json: bool, findings: &[Finding], faults: &[(String, Error)], is_ready: bool) {
+    if json {
+        let faults = faults.iter().map(|(subject, error)| {
+            serde_json::json!({"subject": subject, "message": error.to_string(), "exit_code": exit::code(error.kind())})
+        });
+        let faults = faults.collect::<Vec<_>>();
+        println!("{}", serde_json::json!({"ready": is_ready, "findings": findings, "errors": faults}));
+        return;
+    }
+    for (subject, error) in faults {
+        println!("CRITICAL: {subject}: {}", error.message());
+        if let Some(hint) = error.hint_text() {
+            println!("  do:  {hint}");
+        }
+    }
+    findings.iter().for_each(|finding| println!("{finding}"));
+    if is_ready {
+        println!("ready");
+    }
+}

@@ -1,0 +1,11 @@
+//! One file for each command.
+
+pub mod check;
+pub mod init;
+pub mod reconcile;
+pub mod run;
+pub mod slot;
+pub mod snapshot;
+pub mod sql;
+pub mod status;
+pub mod topic;

@@ -1,0 +1,175 @@
+//! `tidewire reconcile`: compares source and copies, exactly.
+
+use crate::args::Reconcile;
+use crate::catalog;
+use crate::config::{Config, SinkConfig};
+use crate::exit::Answer;
+use crate::serve;
+use crate::terminal::{is_live, thousands, Grid};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use tidewire_change::{Error, Result, Schema};
+use tidewire_connector::Inspect;
+use tidewire_pipeline::reconcile::{reconcile, Comparison, Difference, Live, Phase, Sides, Step, Terms, Verdict};
+
+/// What to compare; nothing named: everything.
+#[derive(Default)]
+pub struct Wanted<'a> {
+    pub tables: &'a [String],
+    pub sinks: &'a [String],
+    pub repair: bool,
+}
+
+pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
+    let wanted = Wanted { tables: &args.table, sinks: &args.sink, repair: args.repair };
+    let bar = bar(args.json);
+    let mut show = |step: Step<'_>| {
+        bar.set_message(describe(step));
+        bar.tick();
+    };
+    let found = match serve::find(config) {
+        Some(client) => compare(config, &client, &wanted, &mut show).await,
+        // Nobody is there to tell where the sinks stand: the pipeline runs here for as long as it takes.
+        None => {
+            let running = catalog::start(config).await?;
+            let found = tokio::select! {
+                found = async {
+                    running.caught_up().await?;
+                    compare(config, &running, &wanted, &mut show).await
+                } => found,
+                ended = running.wait() => Err(ended.err().unwrap_or_else(|| Error::unavailable("the pipeline ended"))),
+            };
+            running.stop().await?;
+            found
+        }
+    };
+    bar.finish_and_clear();
+    let found = found?;
+    let equal = found.iter().all(is_equal);
+    if args.json {
+        println!("{}", serde_json::json!({"equal": equal, "tables": found}));
+    } else {
+        print(&found);
+    }
+    Ok(if equal { Answer::Yes } else { Answer::No })
+}
+
+/// Compares the wanted tables in the wanted sinks, one after the other.
+pub async fn compare(
+    config: &Config,
+    live: &dyn Live,
+    wanted: &Wanted<'_>,
+    progress: &mut (dyn FnMut(Step<'_>) + Send),
+) -> Result<Vec<Comparison>> {
+    let sinks = choose_sinks(config, wanted.sinks)?;
+    let (mut source, schemas) = catalog::inspect_source(config).await?;
+    let schemas = choose_tables(schemas, wanted.tables)?;
+    let mut found = Vec::new();
+    for sink in sinks {
+        let mut copy = catalog::inspect_sink(config, sink)?;
+        for schema in &schemas {
+            let mut sides = Sides {
+                source: &mut *source as &mut dyn Inspect,
+                sink: &mut *copy,
+                sink_name: &sink.name,
+                live,
+                terms: Terms { repair: wanted.repair, ..Terms::default() },
+                progress,
+            };
+            let comparing = reconcile(&mut sides, schema.clone(), 0).await;
+            found.push(comparing.map_err(|e| e.context(format!("comparing {} in {}", schema.table, sink.name)))?);
+        }
+    }
+    Ok(found)
+}
+
+fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {
+    if names.is_empty() {
+        return Ok(config.sinks.iter().collect());
+    }
+    let one = |name: &String| {
+        config.sinks.iter().find(|sink| sink.name == *name).ok_or_else(|| {
+            let all = config.sinks.iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>().join(", ");
+            Error::invalid(format!("there is no sink `{name}`")).hint(format!("the sinks are: {all}"))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+fn choose_tables(schemas: Vec<Arc<Schema>>, names: &[String]) -> Result<Vec<Arc<Schema>>> {
+    if names.is_empty() {
+        return Ok(schemas);
+    }
+    let one = |name: &String| {
+        let found = schemas.iter().find(|schema| schema.table.to_string() == *name);
+        found.cloned().ok_or_else(|| {
+            let all = schemas.iter().map(|schema| schema.table.to_string()).collect::<Vec<_>>().join(", ");
+            Error::invalid(format!("the pipeline has no table `{name}`")).hint(format!("the tables are: {all}"))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+pub fn is_equal(comparison: &Comparison) -> bool {
+    matches!(comparison.verdict, Verdict::Equal | Verdict::Repaired)
+}
+
+/// Table, sink, rows at the source, rows in the copy, differing, verdict.
+pub fn row(comparison: &Comparison) -> [String; 6] {
+    let verdict = match comparison.verdict {
+        Verdict::Equal => "equal",
+        Verdict::Repaired => "repaired",
+        Verdict::Drift => "differs",
+        Verdict::Moving => "moving",
+    };
+    [
+        comparison.table.clone(),
+        comparison.sink.clone(),
+        thousands(comparison.rows_source),
+        thousands(comparison.rows_sink),
+        thousands(comparison.drift() + comparison.moving),
+        verdict.to_string(),
+    ]
+}
+
+fn print(found: &[Comparison]) {
+    let mut grid = Grid::new(&["table", "sink", "rows at source", "rows in copy", "differing", "verdict"]);
+    found.iter().for_each(|comparison| grid.row(row(comparison)));
+    grid.print();
+    for comparison in found {
+        for key in &comparison.keys {
+            let what = match (key.repaired, key.what) {
+                (true, _) => "repaired",
+                (false, Difference::Differs) => "differs",
+                (false, Difference::Missing) => "is missing in the copy",
+                (false, Difference::Extra) => "isn't at the source",
+            };
+            println!("  {} in {}: key {} {what}", comparison.table, comparison.sink, key.key);
+        }
+        for note in &comparison.notes {
+            println!("  {} in {}: {note}", comparison.table, comparison.sink);
+        }
+    }
+    if found.iter().any(|c| c.verdict == Verdict::Drift) {
+        println!("fix: tidewire reconcile --repair reads the rows that differ again");
+    }
+}
+
+fn bar(json: bool) -> ProgressBar {
+    if json || !is_live() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is right");
+    ProgressBar::new_spinner().with_style(style)
+}
+
+fn describe(step: Step<'_>) -> String {
+    let doing = match step.phase {
+        Phase::ScanSource => "reading the source",
+        Phase::WaitForSink => "waiting for the copy",
+        Phase::ScanSink => "reading the copy",
+        Phase::LookAgain => "looking at changed rows again",
+        Phase::Repair => "repairing",
+    };
+    format!("{}: {doing}, {} rows", step.table, thousands(step.rows))
+}

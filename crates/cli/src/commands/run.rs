@@ -1,0 +1,73 @@
+//! `tidewire run`.
+
+use crate::args::Run;
+use crate::catalog;
+use crate::config::Config;
+use crate::exit::Answer;
+use crate::progress::{Progress, Show};
+use crate::serve;
+use crate::signals;
+use crate::terminal::{seconds, thousands};
+use std::time::{Duration, Instant};
+use tidewire_change::Result;
+use tidewire_pipeline::Running;
+
+const REDRAW: Duration = Duration::from_millis(250);
+
+pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
+    let began = Instant::now();
+    let running = catalog::start(config).await?;
+    let outcome = match serve::serve(running.clone(), config).await {
+        Ok(served) => {
+            let outcome = follow(&running, args.until_caught_up).await;
+            served.stop().await;
+            outcome
+        }
+        Err(error) => Err(error),
+    };
+    let stopped = running.stop().await;
+    let stopped_by_signal = outcome?;
+    stopped?;
+    let status = running.status();
+    let rows: u64 = status.sinks.iter().map(|sink| sink.rows_applied).sum();
+    if args.json {
+        let line = serde_json::json!({"caught_up": !stopped_by_signal, "seconds": began.elapsed().as_secs_f64(),
+            "rows_applied": rows, "status": status});
+        println!("{line}");
+    } else if args.until_caught_up && !stopped_by_signal {
+        eprintln!("caught up: {} rows applied in {}", thousands(rows), seconds(began.elapsed().as_secs_f64()));
+    }
+    // Asked to catch up and stopped before: the answer is no.
+    Ok(if args.until_caught_up && stopped_by_signal { Answer::No } else { Answer::Yes })
+}
+
+/// Shows progress until a signal, the pipeline's own end, or (if asked) everything has arrived. True: a signal.
+async fn follow(running: &Running, until_caught_up: bool) -> Result<bool> {
+    let mut progress = Progress::new(Show::Copies);
+    let mut tick = tokio::time::interval(REDRAW);
+    let caught_up = async {
+        match until_caught_up {
+            true => running.caught_up().await,
+            false => std::future::pending().await,
+        }
+    };
+    tokio::pin!(caught_up);
+    let ended = running.wait();
+    tokio::pin!(ended);
+    let signal = signals::first();
+    tokio::pin!(signal);
+    let outcome = loop {
+        tokio::select! {
+            result = &mut ended => break result.map(|()| false),
+            result = &mut caught_up => match result {
+                // The pipeline's own error tells more.
+                Err(_) => break running.wait().await.map(|()| false),
+                Ok(()) => break Ok(false),
+            },
+            result = &mut signal => break result.map(|()| true),
+            _ = tick.tick() => progress.update(&running.status()),
+        }
+    };
+    progress.clear();
+    outcome
+}

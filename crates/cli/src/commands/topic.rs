@@ -1,0 +1,177 @@
+//! `tidewire topic list|read`: looks into the journal, also while the pipeline runs.
+
+use crate::args::{Plain, TopicRead};
+use crate::catalog::{self, Read, Start, View};
+use crate::config::Config;
+use crate::exit::Answer;
+use crate::terminal::{bytes, thousands, Grid};
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tidewire_change::{Error, Result, Schema, SchemaId};
+use tidewire_connector::FetchedMessage;
+use tidewire_envelope::{debezium, native, topic};
+
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+pub fn list(config: &Config, args: &Plain) -> Result<Answer> {
+    let topics = catalog::journal_view(config)?.topics();
+    if args.json {
+        let topics = topics.iter().flat_map(|topic| topic.partitions.iter().map(move |p| (topic, p))).map(|(topic, p)| {
+            serde_json::json!({"topic": topic.topic, "partition": p.partition, "earliest": p.earliest, "next": p.next,
+                "messages": p.messages, "bytes": p.bytes})
+        });
+        println!("{}", serde_json::json!({"topics": topics.collect::<Vec<_>>()}));
+        return Ok(Answer::Yes);
+    }
+    let mut grid = Grid::new(&["topic", "partition", "earliest", "next", "messages", "size"]);
+    for topic in &topics {
+        for p in &topic.partitions {
+            let (name, size) = (topic.topic.clone(), bytes(p.bytes));
+            grid.row([
+                name,
+                p.partition.to_string(),
+                p.earliest.to_string(),
+                p.next.to_string(),
+                thousands(p.messages),
+                size,
+            ]);
+        }
+    }
+    grid.print();
+    Ok(Answer::Yes)
+}
+
+pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
+    let mut view = catalog::journal_view(config)?;
+    let names: Vec<String> = view.topics().into_iter().map(|topic| topic.topic).collect();
+    if !names.contains(&args.topic) && !args.follow {
+        return Err(Error::invalid(format!("the journal has no topic `{}`", args.topic))
+            .hint(format!("the topics are: {}", names.join(", "))));
+    }
+    let mut printer = Printer::new(config, &args.topic);
+    let mut read = Read { topic: args.topic.clone(), partition: args.partition, start: start(&args.from)? };
+    let mut left = args.max.unwrap_or(u64::MAX);
+    loop {
+        let mut messages = view.read(read.clone());
+        while left > 0 {
+            let Some(message) = messages.next() else { break };
+            // Somebody who reads no further (`| head`) isn't a fault.
+            if !printer.print(&view, &message?)? {
+                return Ok(Answer::Yes);
+            }
+            left -= 1;
+        }
+        if left == 0 || !args.follow {
+            return Ok(Answer::Yes);
+        }
+        read.start = Start::Next(messages.next_offsets().clone());
+        std::thread::sleep(LOOK_AGAIN);
+        view.refresh()?;
+    }
+}
+
+fn start(text: &str) -> Result<Start> {
+    let wrong = || {
+        Error::invalid(format!("`{text}` is no place to read from"))
+            .hint("say earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z")
+    };
+    Ok(match text {
+        "earliest" => Start::Earliest,
+        "latest" => Start::Latest,
+        _ if text.bytes().all(|b| b.is_ascii_digit()) => Start::Offset(text.parse().map_err(|_| wrong())?),
+        _ => Start::Time(micros(text).ok_or_else(wrong)?),
+    })
+}
+
+/// Microseconds since 1970 of `YYYY-MM-DD[THH:MM[:SS[.ffffff]]][Z]`, in UTC.
+fn micros(text: &str) -> Option<i64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
+    let mut parts = date.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let (hms, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut parts = hms.split(':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?);
+    if fraction.len() > 6 || !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let fraction: i64 = format!("{fraction:0<6}").parse().ok()?;
+    // Days before the year and the month; years counted from March, so that a leap day is the last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    Some(((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + fraction)
+}
+
+/// Turns messages into JSON lines.
+struct Printer {
+    database: String,
+    name: String,
+    is_internal: bool,
+    schemas: HashMap<SchemaId, Arc<Schema>>,
+    line: Vec<u8>,
+}
+
+impl Printer {
+    fn new(config: &Config, topic: &str) -> Printer {
+        let is_internal = topic::is_internal(topic);
+        let database = catalog::database(config);
+        Printer { database, name: config.name.clone(), is_internal, schemas: HashMap::new(), line: Vec::new() }
+    }
+
+    /// False: nobody reads what is printed any more.
+    fn print(&mut self, view: &View, message: &FetchedMessage) -> Result<bool> {
+        self.line.clear();
+        if self.is_internal || message.value.is_empty() {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let value: serde_json::Value = serde_json::from_slice(&message.value).unwrap_or_default();
+            let json = serde_json::json!({"offset": message.offset, "partition": message.partition,
+                "key": text(&message.key), "value": value});
+            self.line.extend_from_slice(json.to_string().as_bytes());
+            self.line.push(b'\n');
+        } else {
+            let header = native::header(&message.value)?;
+            if !self.schemas.contains_key(&header.schema) {
+                self.schemas = schemas(view)?;
+            }
+            let change = native::decode(message.value.clone(), &|id| self.schemas.get(&id).cloned())?;
+            let origin =
+                debezium::Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
+            let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
+            debezium::line(&change, &origin, now, &mut self.line);
+        }
+        match std::io::stdout().lock().write_all(&self.line) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Error::io(error, "standard output")),
+        }
+    }
+}
+
+fn schemas(view: &View) -> Result<HashMap<SchemaId, Arc<Schema>>> {
+    let read = Read { topic: topic::SCHEMAS.into(), partition: None, start: Start::Earliest };
+    let decode = |message: Result<FetchedMessage>| {
+        let message = message?;
+        let (id, schema) = native::decode_schema(&message.key, &message.value)?;
+        Ok((id, Arc::new(schema)))
+    };
+    view.read(read).map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_to_read_from_are_understood() {
+        assert_eq!(start("earliest").unwrap(), Start::Earliest);
+        assert_eq!(start("17").unwrap(), Start::Offset(17));
+        assert_eq!(start("1970-01-01").unwrap(), Start::Time(0));
+        assert_eq!(start("2000-02-29T00:00:00.5Z").unwrap(), Start::Time(951_782_400_500_000));
+        assert_eq!(start("2027-01-01 00:00").unwrap(), Start::Time(1_798_761_600_000_000));
+        for wrong in ["", "yesterday", "2026-13-01", "2026-01-01T", "12:00"] {
+            assert!(start(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The real binary, a real server, and readers that aren't ours.
+
+mod support;
+
+use std::time::Duration;
+use support::{free_port, server, Place};
+
+const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, status text, total numeric(12,2));
+    INSERT INTO orders SELECT g, 'new', g * 1.5 FROM generate_series(1, 1000) g";
+
+#[test]
+fn a_row_inserted_at_the_source_is_in_the_delta_table_and_in_the_replica() {
+    let server = server();
+    let (shop, replica) = (server.create_database("shop"), server.create_database("replica"));
+    server.psql_in("shop", ORDERS);
+    let place = Place::new(
+        &format!("{{url: '{shop}', tables: [public.orders]}}"),
+        &format!("{{lake: {{delta: {{path: ./lake}}}}, replica: {{postgres: {{url: '{replica}', schema: copy}}}}}}"),
+    );
+    place.catch_up().is(0);
+    assert_eq!(place.duckdb("count(*), sum(total)", "public.orders"), "1000|750750.00");
+
+    server.psql_in(
+        "shop",
+        "INSERT INTO orders VALUES (5000, 'paid', 12.34); UPDATE orders SET status = 'sent' WHERE id = 1;
+                            DELETE FROM orders WHERE id = 2; UPDATE orders SET id = 6000 WHERE id = 3",
+    );
+    place.catch_up().is(0);
+    let expected = server.psql_in("shop", "SELECT id, status, total FROM orders ORDER BY 1");
+    assert_eq!(place.duckdb("id, status, total", "public.orders"), expected);
+    assert_eq!(server.psql_in("replica", "SELECT id, status, total FROM copy.orders_current ORDER BY 1"), expected);
+
+    let answer = place.tidewire(&["reconcile"], &["--json"]).is(0).json();
+    assert_eq!(answer["equal"], true, "{answer}");
+    assert_eq!(answer["tables"].as_array().unwrap().len(), 2, "one table, two sinks: {answer}");
+    place.tidewire(&["sql"], &["--table", "public.orders"]).is(0).says("INSERT INTO");
+}
+
+#[test]
+fn a_row_that_drifted_is_found_named_and_repaired() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql(ORDERS);
+    let place = Place::new(
+        &format!("{{url: '{}'}}", server.url()),
+        &format!("{{replica: {{postgres: {{url: '{replica}'}}}}}}"),
+    );
+    place.catch_up().is(0);
+    server.psql_in(
+        "replica",
+        "UPDATE public.orders SET status = 'forged' WHERE id = 7; DELETE FROM public.orders WHERE id = 8",
+    );
+    place.tidewire(&["reconcile"], &[]).is(1).says("public.orders").says("differs");
+    place.tidewire(&["reconcile"], &["--repair"]).is(0);
+    assert_eq!(
+        server.psql_in("replica", "SELECT id, status FROM public.orders_current WHERE id IN (7, 8) ORDER BY 1"),
+        "7|new\n8|new"
+    );
+    place.tidewire(&["reconcile"], &["--table", "public.nothing"]).is(2).says("public.nothing");
+    place.tidewire(&["reconcile"], &["--sink", "nothing"]).is(2).says("replica");
+}
+
+#[test]
+fn commands_talk_to_the_pipeline_that_runs() {
+    let server = server();
+    server.psql(ORDERS);
+    let place = Place::lake(&server.url());
+    let mut run = place.run();
+    run.until("the first snapshot is done", |_| {
+        let status = place.tidewire(&["status"], &["--json"]);
+        status.code == 0 && status.json()["tables"][0]["state"] == "streaming"
+    });
+    place.tidewire(&["status"], &[]).is(0).says("public.orders").says("lake");
+    place.tidewire(&["reconcile"], &["--json"]).is(0);
+    place.tidewire(&["snapshot"], &["--table", "public.orders", "--where", "id <= 10"]).is(0);
+    place.tidewire(&["topic", "list"], &[]).is(0).says("public.orders");
+    let lines = place.tidewire(&["topic", "read"], &["public.orders", "--max", "3"]).is(0).out;
+    assert_eq!(lines.lines().count(), 3);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(first["value"]["op"], "r", "{first}");
+    place.tidewire(&["slot", "list"], &[]).is(0).says("tidewire").says("active");
+    place.tidewire(&["slot", "drop"], &["--yes"]).is(2).says("active");
+    run.stop().is(0);
+    place.tidewire(&["status"], &[]).is(3).says("not running");
+    place.tidewire(&["slot", "drop"], &[]).is(2).says("--yes");
+    place.tidewire(&["slot", "drop"], &["--yes"]).is(0);
+    assert_eq!(server.psql("SELECT count(*) FROM pg_replication_slots"), "0");
+}
+
+#[test]
+fn init_writes_a_file_that_check_and_run_take() {
+    let server = server();
+    server.psql(ORDERS);
+    let place = Place::lake(&server.url());
+    let url = server.url();
+    let out = place.path("made.yaml").display().to_string();
+    let words = |w: &[&str]| w.iter().map(|s| s.to_string()).collect::<Vec<_>>();
+    support::Running::start(words(&["init", &url, "--output", &out])).end().is(0).says(&out);
+    support::Running::start(words(&["init", &url, "--output", &out])).end().is(2).says("--force");
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert!(text.contains("${DATABASE_URL}") && text.contains("public.orders") && !text.contains(&url), "{text}");
+    let text = text.replace("${DATABASE_URL}", &url).replace("127.0.0.1:7878", &format!("127.0.0.1:{}", free_port()));
+    place.configure(&text);
+    place.tidewire(&["check"], &[]).is(0);
+    place.catch_up().is(0);
+    assert_eq!(place.duckdb("count(*)", "public.orders"), "1000");
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_copy_loses_nothing_and_the_next_start_goes_on() {
+    let server = server();
+    server.psql(
+        "CREATE TABLE big (id int PRIMARY KEY, v text);
+                 INSERT INTO big SELECT g, repeat(md5(g::text), 4) FROM generate_series(1, 150000) g",
+    );
+    let place = Place::lake(&server.url());
+    for signal in ["TERM", "KILL", "INT"] {
+        let mut run = place.run();
+        let journal = place.path("tidewire-data");
+        run.until("something is in the journal", |_| std::fs::read_dir(&journal).is_ok_and(|f| f.count() > 1));
+        std::thread::sleep(Duration::from_millis(300));
+        run.signal(signal);
+        let code = run.end().code;
+        assert_eq!(code, if signal == "KILL" { -1 } else { 0 });
+    }
+    server.psql("DELETE FROM big WHERE id % 10 = 0");
+    place.catch_up().is(0);
+    assert_eq!(
+        place.duckdb("count(*), count(DISTINCT id), sum(id)", "public.big"),
+        server.psql("SELECT count(*), count(DISTINCT id), sum(id) FROM big")
+    );
+}
+
+#[test]
+fn the_demo_ends_with_equal_copies() {
+    let words = ["demo", "--rows", "2000", "--seconds", "3", "--rate", "500", "--replica", "--json"].map(String::from);
+    let answer = support::Running::start(words).end().is(0).json();
+    assert_eq!(answer["equal"], true, "{answer}");
+    let tables = answer["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 8, "four tables, two sinks: {answer}");
+    assert!(tables.iter().all(|t| t["differing"] == 0 && t["rows_source"] == t["rows_copy"]), "{answer}");
+    assert!(answer["load"]["changes"].as_u64().unwrap() > 500, "{answer}");
+}
