@@ -8,10 +8,10 @@ use super::stage::{self, Lines};
 use super::{names, whole_row};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidewire_change::{Change, Error, Key, Position, Result, Row, Schema};
+use tidewire_change::{Change, Column, Error, Key, Position, Result, Row, Schema};
 use tidewire_connector::Written;
 use tidewire_flow::passes;
-use tidewire_pgwire::{quote_ident, Connection};
+use tidewire_pgwire::{quote_ident, sqlstate, Connection};
 
 /// Bytes of COPY lines that are sent at once: the server reads while we write on.
 const SEND_BYTES: usize = 128 * 1024;
@@ -73,22 +73,29 @@ impl Table {
         if !passes(mark, None, self.truncated()) {
             return Ok(());
         }
-        let target = self.shape.target();
-        let sql = match self.entry.high <= mark {
-            true => format!("TRUNCATE {target}"),
-            false => format!(
-                "DELETE FROM {target} WHERE ({}, {}) <= ({}, {})",
-                quote_ident(names::LSN),
-                quote_ident(names::SEQ),
-                mark.commit,
-                mark.ordinal
-            ),
-        };
-        connection.execute(&sql).await?;
+        if self.entry.high > mark || !self.empty(connection).await? {
+            let (lsn, seq) = (quote_ident(names::LSN), quote_ident(names::SEQ));
+            let Position { commit, ordinal } = mark;
+            let below = format!("({lsn}, {seq}) <= ({commit}, {ordinal})");
+            connection.execute(&format!("DELETE FROM {} WHERE {below}", self.shape.target())).await?;
+        }
         self.entry.truncated = mark;
         self.entry.high = self.entry.high.max(mark);
         self.is_dirty = true;
         Ok(())
+    }
+
+    /// False: the server won't, because somebody's foreign key points to the table.
+    async fn empty(&self, connection: &mut Connection) -> Result<bool> {
+        connection.execute("SAVEPOINT tidewire_empty").await?;
+        match connection.execute(&format!("TRUNCATE {}", self.shape.target())).await {
+            Ok(()) => Ok(true),
+            Err(error) if sqlstate(&error) == Some("0A000") => {
+                connection.execute("ROLLBACK TO SAVEPOINT tidewire_empty").await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes changes of one schema. Those at or below the truncate are stale.
@@ -137,14 +144,14 @@ impl Table {
             writer.connection.execute(&stage.upsert.apply_whole()).await?;
             return Ok(written);
         }
+        if self.shape.key == Key::Position {
+            changes.iter().try_for_each(|change| appends(change))?;
+        }
         let stage = &mut self.stages[at];
         let staged = changes.iter().filter_map(|change| Staged::of(change));
         let filled = stage.fill(writer, staged).await?;
         let upsert = &stage.upsert;
         let mut written = Written::default();
-        if self.shape.key == Key::Position && filled.lacking > 0 {
-            return Err(Error::bug("a row of a table without a key lacks columns").on_table(&schema.table));
-        }
         if filled.lacking == 0 {
             written.applied = writer.connection.query(&upsert.apply_whole()).await?.affected;
         } else {
@@ -185,10 +192,26 @@ impl Table {
     }
 }
 
-fn shares(current: &Schema, column: &tidewire_change::Column) -> bool {
-    current
-        .column(&column.name)
-        .is_some_and(|(_, now)| now.attribute == column.attribute || now.attribute == 0 || column.attribute == 0)
+/// A table whose rows are known by their position alone can only grow, by whole rows.
+fn appends(change: &Change) -> Result<()> {
+    if change.after.as_ref().is_some_and(|row| !row.has_unchanged()) {
+        return Ok(());
+    }
+    let table = &change.schema.table;
+    let what = format!("the change of {table} at {} names no row: the table has no key", change.position);
+    Err(Error::malformed(what)
+        .hint("give the table a primary key, or REPLICA IDENTITY FULL")
+        .at(change.position)
+        .on_table(table))
+}
+
+/// Does the table still have this column as the older version has it? One of another type may not fit any more; the
+/// placed read that follows a change of type brings its values. (A key keeps its columns, or the table is another.)
+fn shares(current: &Schema, column: &Column) -> bool {
+    current.column(&column.name).is_some_and(|(at, now)| {
+        let is_same = now.attribute == column.attribute || now.attribute == 0 || column.attribute == 0;
+        is_same && (now.ty == column.ty || current.is_key(at))
+    })
 }
 
 /// A change as it goes into the staging table.

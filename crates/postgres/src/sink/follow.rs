@@ -8,7 +8,7 @@
 //! * another key, or another table behind the name: the table is made anew, and all up to the position that the old one
 //!   had reached is gone, as by a truncate.
 
-use super::ledger::{value, Entry};
+use super::ledger::{create_schema, value, Entry};
 use super::shape::{Shape, TargetColumn};
 use super::sql;
 use serde::Deserialize;
@@ -20,10 +20,7 @@ const WANTED: &str = "pg_temp.tidewire_wanted";
 
 /// Makes the table and its view. Refuses names that are taken: they are somebody else's.
 pub(super) async fn create(connection: &mut Connection, shape: &Shape) -> Result<()> {
-    let schema = quote_literal(&quote_ident(&shape.schema));
-    if value(connection, &format!("SELECT to_regnamespace({schema}) IS NULL")).await?.as_deref() == Some("t") {
-        connection.execute(&format!("CREATE SCHEMA IF NOT EXISTS {}", quote_ident(&shape.schema))).await?;
-    }
+    create_schema(connection, &shape.schema).await?;
     for name in [shape.target(), shape.current_view()] {
         let taken = format!("SELECT to_regclass({}) IS NOT NULL", quote_literal(&name));
         if value(connection, &taken).await?.as_deref() == Some("t") {
@@ -219,7 +216,7 @@ pub(super) fn told_for(error: Error, schema: &Schema) -> Error {
                 .on_table(&schema.table)
                 .caused_by(error)
         }
-        Some(code) => ["42", "2B", "0A", "3F"].iter().any(|class| code.starts_with(class)),
+        Some(code) => ["42", "2B", "0A", "3F", "22", "23", "54"].iter().any(|class| code.starts_with(class)),
     };
     if !parks || error.kind() == ErrorKind::Schema {
         return error.on_table(&schema.table);

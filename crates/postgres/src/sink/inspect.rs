@@ -8,10 +8,11 @@ use super::shape::{qualified, Shape};
 use super::Config;
 use crate::catalog;
 use crate::types::{TypeMap, TYPES_SQL};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use tidewire_change::{Datum, Error, Position, Result, Row, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
+use tidewire_flow::key_of;
 use tidewire_pgwire::{quote_ident, quote_literal, Connection, Mode};
 
 #[path = "../source/placed/copy_text.rs"]
@@ -191,15 +192,7 @@ impl Place {
         if names.is_empty() || compared.len() != names.len() {
             return Err(Error::schema(format!("{} hasn't the key columns that were asked for", schema.table)));
         }
-        let mut values: Vec<Vec<String>> = Vec::with_capacity(keys.len());
-        for key in keys {
-            let texts = schema.key_columns().iter().map(|i| match key.get(*i as usize) {
-                Some(Datum::Text(text)) => std::str::from_utf8(text).ok().map(quote_literal),
-                _ => None,
-            });
-            let texts: Option<Vec<String>> = texts.collect();
-            values.push(texts.ok_or_else(|| Error::bug(format!("a key of {} without its columns", schema.table)))?);
-        }
+        let values = literals(schema, keys)?;
         let on: Vec<String> = compared
             .iter()
             .enumerate()
@@ -213,13 +206,8 @@ impl Place {
                 format!("({})", typed.collect::<Vec<_>>().join(", "))
             });
             let rows: Vec<String> = rows.collect();
-            // DISTINCT: two keys may be equal here and written differently.
-            let join = format!(
-                " JOIN (SELECT DISTINCT * FROM (VALUES {}) AS v({})) AS keys ON {}",
-                rows.join(", "),
-                columns.join(", "),
-                on.join(" AND ")
-            );
+            let join =
+                format!(" JOIN (VALUES {}) AS keys({}) ON {}", rows.join(", "), columns.join(", "), on.join(" AND "));
             connection.execute("SAVEPOINT tidewire_keys").await?;
             match copy_out(connection, &self.select(&join), schema.columns.len(), each).await {
                 // A key that this side's type can't even hold isn't there. Casts fail before the first row comes.
@@ -235,6 +223,29 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// The keys as SQL text, each once: of those that are equal, but written differently, the first.
+fn literals(schema: &Schema, keys: &[Row]) -> Result<Vec<Vec<String>>> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    let mut literals = Vec::with_capacity(keys.len());
+    for key in keys {
+        let texts = schema.key_columns().iter().map(|i| match key.get(*i as usize) {
+            Some(Datum::Text(text)) => std::str::from_utf8(text).ok().map(quote_literal),
+            _ => None,
+        });
+        let texts = texts.collect::<Option<Vec<String>>>();
+        let texts = texts.ok_or_else(|| Error::bug(format!("a key of {} without its columns", schema.table)))?;
+        let mut canonical = Vec::new();
+        if key_of(schema, key, &mut canonical).is_err() {
+            // A text that the type doesn't print is only equal to itself.
+            canonical = texts.join(",").into_bytes();
+        }
+        if seen.insert(canonical) {
+            literals.push(texts);
+        }
+    }
+    Ok(literals)
 }
 
 async fn copy_out(

@@ -6,10 +6,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidewire_change::{Boundary, Error, Position, Progress, Result, Schema, TableName, TopicPartition};
-use tidewire_pgwire::{quote_literal, Connection};
+use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection};
 
 const TABLES: &str = "
-CREATE SCHEMA IF NOT EXISTS tidewire;
 CREATE TABLE IF NOT EXISTS tidewire.sinks (
     pipeline text, sink text,
     commits bigint NOT NULL,
@@ -36,6 +35,8 @@ CREATE TABLE IF NOT EXISTS tidewire.tables (
 );
 COMMENT ON TABLE tidewire.tables IS 'Replica tables: the source schema that they follow and since when, the mark below which rows are gone, the highest position seen.';
 ";
+
+const LOCK_WAIT_MS: u32 = 2000;
 
 /// Names this sink in the target's tables.
 #[derive(Clone, Debug)]
@@ -94,28 +95,31 @@ impl Owner {
         format!("pipeline = {} AND sink = {}", quote_literal(&self.pipeline), quote_literal(&self.sink))
     }
 
-    /// One session at a time writes for this sink: the lock is the session's and ends with it.
+    /// One session at a time writes for this sink: the lock is the session's and ends with it. Waits a little: the
+    /// server may not have noticed yet that our last session is gone.
     pub async fn lock(&self, connection: &mut Connection) -> Result<()> {
         let name = quote_literal(&format!("tidewire sink {:?} {:?}", self.pipeline, self.sink));
-        let sql = format!("SELECT pg_try_advisory_lock(hashtextextended({name}, 0))");
-        if value(connection, &sql).await?.as_deref() == Some("t") {
-            return Ok(());
+        connection.execute(&format!("SET lock_timeout = {LOCK_WAIT_MS}")).await?;
+        match connection.execute(&format!("SELECT pg_advisory_lock(hashtextextended({name}, 0))")).await {
+            Ok(()) => connection.execute("SET lock_timeout = 0").await,
+            Err(error) if sqlstate(&error) == Some("55P03") => Err(Error::unavailable(format!(
+                "another process writes the sink {:?} of the pipeline {:?}",
+                self.sink, self.pipeline
+            ))
+            .hint("stop it, or give one of the two another name; this one goes on by itself when the other has ended")),
+            Err(error) => Err(error),
         }
-        Err(Error::unavailable(format!(
-            "another process writes the sink {:?} of the pipeline {:?}",
-            self.sink, self.pipeline
-        ))
-        .hint("stop the other one, or give one of the two another name; it goes on by itself when the other has ended"))
     }
 
     /// Makes the tables if they aren't there, and this sink's row.
     pub async fn create(&self, connection: &mut Connection) -> Result<()> {
         let there = "SELECT to_regclass('tidewire.tables') IS NOT NULL AND to_regclass('tidewire.progress') IS NOT NULL
                         AND to_regclass('tidewire.sinks') IS NOT NULL";
-        connection.execute("BEGIN").await?;
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
         // Two sinks that start at once would both find nothing.
         connection.query("SELECT pg_advisory_xact_lock(hashtextextended('tidewire', 0))").await?;
         if value(connection, there).await?.as_deref() != Some("t") {
+            create_schema(connection, "tidewire").await?;
             connection.execute(TABLES).await?;
         }
         connection
@@ -259,6 +263,16 @@ fn moved<'a>(
     now: &'a BTreeMap<TopicPartition, u64>,
 ) -> Vec<(&'a TopicPartition, u64)> {
     now.iter().filter(|(at, next)| known.get(at) != Some(next)).map(|(at, next)| (at, *next)).collect()
+}
+
+/// Makes a schema. One that is there is left alone: `IF NOT EXISTS` still asks for the right to make one.
+pub(super) async fn create_schema(connection: &mut Connection, name: &str) -> Result<()> {
+    let quoted = quote_ident(name);
+    let there = format!("SELECT to_regnamespace({}) IS NOT NULL", quote_literal(&quoted));
+    if value(connection, &there).await?.as_deref() == Some("t") {
+        return Ok(());
+    }
+    connection.execute(&format!("CREATE SCHEMA {quoted}")).await
 }
 
 /// The first column of the only row.

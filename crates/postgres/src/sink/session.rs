@@ -80,7 +80,7 @@ impl Session {
 
     pub async fn begin(&mut self) -> Result<()> {
         if !self.in_transaction {
-            self.connection.execute("BEGIN").await?;
+            self.connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
             self.in_transaction = true;
         }
         Ok(())

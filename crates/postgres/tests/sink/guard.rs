@@ -1,6 +1,6 @@
 use crate::bench::*;
 use std::sync::Arc;
-use tidewire_change::{Boundary, Change, Key, Position, Progress, TopicPartition};
+use tidewire_change::{Boundary, Change, ErrorKind, Key, Op, Position, Progress, TopicPartition};
 use tidewire_connector::Sink;
 
 /// Offsets 1–11 of the design's first test; the tombstone (8) carries no change.
@@ -43,7 +43,7 @@ async fn the_first_test_ends_as_written_and_a_repetition_changes_no_row() {
 
     let places = "SELECT id, ctid, xmin, _op, _ts FROM replica.orders ORDER BY id";
     let before = db.sql(places);
-    let mut sink = PostgresReopened::of(sink, &db).await;
+    sink.open().await.unwrap();
     for changes in first_test() {
         let many = tidewire_flow::reduce(changes.clone()).unwrap().changes.len() as u64;
         let written = apply(&mut sink, changes).await;
@@ -52,16 +52,6 @@ async fn the_first_test_ends_as_written_and_a_repetition_changes_no_row() {
     let all: Vec<Change> = first_test().concat();
     assert_eq!(apply(&mut sink, all).await.applied, 0);
     assert_eq!((db.sql(places), state()), (before, STATE.to_owned()));
-}
-
-struct PostgresReopened;
-
-impl PostgresReopened {
-    /// The first instance ends before the second begins, as at a restart.
-    async fn of(mut sink: tidewire_postgres::sink::PostgresSink, _: &Db) -> tidewire_postgres::sink::PostgresSink {
-        sink.open().await.unwrap();
-        sink
-    }
 }
 
 fn progress(offset: u64) -> Progress {
@@ -177,12 +167,7 @@ async fn a_truncate_is_kept_so_that_a_replay_cannot_refill_the_table() {
     let mut sink = db.sink().await;
     let s = orders();
     let old: Vec<Change> = (0..5).map(|i| change(&s, 'c', (10, i), &[&i.to_string(), "old", "1.00"])).collect();
-    let truncate = |at| Change {
-        op: tidewire_change::Op::Truncate,
-        before: None,
-        after: None,
-        ..change(&s, 'c', at, &["0", "", "0"])
-    };
+    let truncate = |at| Change { op: Op::Truncate, before: None, after: None, ..change(&s, 'c', at, &["0", "", "0"]) };
     apply(&mut sink, old.clone()).await;
     let new = vec![change(&s, 'c', (30, 0), &["3", "new", "3.00"]), change(&s, 'c', (30, 1), &["9", "new", "9.00"])];
     let mut all = vec![truncate((20, 0))];
@@ -220,6 +205,11 @@ async fn triggers_and_foreign_keys_on_replica_tables_do_not_fire() {
     apply(&mut sink, vec![change(&pets, 'u', (3, 0), &["10", "1"])]).await;
     assert_eq!(db.sql("SELECT * FROM replica.owners_current"), "1|0");
     assert_eq!(db.sql("SELECT * FROM replica.pets_current ORDER BY id"), "10|1\n20|77");
+    // The server refuses to TRUNCATE a table that a foreign key points to.
+    let truncate = Change { op: Op::Truncate, after: None, ..change(&owners, 'c', (4, 0), &["0", "0"]) };
+    apply(&mut sink, vec![truncate]).await;
+    let both = "SELECT (SELECT count(*) FROM replica.owners), (SELECT count(*) FROM replica.pets)";
+    assert_eq!(db.sql(both), "0|2");
 }
 
 #[tokio::test]
@@ -232,6 +222,8 @@ async fn tables_without_a_key_append_each_position_once() {
     let written = apply(&mut sink, rows.clone()).await;
     assert_eq!((written.applied, written.stale), (1, 3));
     assert_eq!(db.sql("SELECT count(*), min(what) FROM replica.events_current"), "4|same");
+    let error = write(&mut sink, vec![change(&s, 'd', (6, 1), &["~"])]).await.unwrap_err();
+    assert_eq!((error.kind(), error.position()), (ErrorKind::Malformed, Some(Position::new(6, 1))), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,96 @@
+//! Both sides of reconcile read the same text.
+
+use crate::bench::*;
+use std::sync::Arc;
+use tidewire_change::{Datum, ErrorKind, Key, Position, Progress, Row, Schema};
+use tidewire_connector::{Inspect, Scan, Sink};
+use tidewire_postgres::sink::PostgresInspect;
+
+async fn scan(inspect: &mut PostgresInspect, schema: &Arc<Schema>, keys: Option<Vec<Row>>) -> (Vec<Row>, Position) {
+    let mut rows = Vec::new();
+    let scan = Scan { schema: schema.clone(), keys };
+    let position = inspect.scan(&scan, &mut |row| rows.push(row)).await.unwrap();
+    rows.sort_by(|a, b| a.encoded().cmp(b.encoded()));
+    (rows, position)
+}
+
+fn by_name<'a>(schemas: &'a [Arc<Schema>], name: &str) -> &'a Arc<Schema> {
+    schemas.iter().find(|s| s.table.name == name).unwrap()
+}
+
+#[tokio::test]
+async fn source_and_sink_give_the_same_rows_of_the_same_table() {
+    let source = Db::new("inspect_source");
+    let target = Db::new("inspect_target");
+    source.sql(
+        r#"CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('ok', 'so so');
+           CREATE TABLE odd (id citext, "Part" numeric, t text, m mood, c char(4), PRIMARY KEY (id, "Part"));
+           INSERT INTO odd VALUES ('Mia', 1.0, NULL, 'ok', 'a'), ('b', 2.50, '', 'so so', NULL),
+             ('c', 3, '\N', NULL, ''), ('d', 4, E'back\\slash\nline\ttab\r', NULL, 'x  y')"#,
+    );
+    target.sql("CREATE EXTENSION citext");
+    let mut left = PostgresInspect::source(source.connection());
+    let schemas = left.schemas().await.unwrap();
+    let odd = by_name(&schemas, "odd");
+    let (rows, position) = scan(&mut left, odd, None).await;
+    assert_eq!(rows.len(), 4);
+    let insert = source.sql("SELECT pg_current_wal_insert_lsn() - '0/0'");
+    assert!(position.commit > 0 && position.commit <= insert.parse().unwrap());
+    assert_eq!(position.ordinal, u32::MAX);
+
+    let mut sink = target.sink().await;
+    let changes = rows.iter().enumerate().map(|(i, row)| tidewire_change::Change {
+        after: Some(row.clone()),
+        ..change(odd, 'r', (9, i as u32), &["\\N"; 5])
+    });
+    apply(&mut sink, changes.collect()).await;
+    apply(&mut sink, vec![change(odd, 'd', (10, 0), &["b", "2.50", "~", "~", "~"])]).await;
+    let boundary = tidewire_change::Boundary { position: Position::new(11, 3), complete_through: 5 };
+    sink.commit(&Progress { boundary, ..Progress::default() }).await.unwrap();
+    let mut right = PostgresInspect::sink(target.config());
+    let (copied, at) = scan(&mut right, odd, None).await;
+    let live: Vec<Row> = rows.iter().filter(|r| r.get(0) != Some(Datum::Text(b"b"))).cloned().collect();
+    assert_eq!((copied, at), (live, Position::new(11, 3)));
+    assert_eq!(right.schemas().await.unwrap(), [odd.clone()]);
+
+    // By key: written differently, deleted, never there, and one that the type can't hold.
+    let key = |id, part| row(&[id, part, "~", "~", "~"]);
+    let keys = vec![key("MIA", "1.000"), key("b", "2.5"), key("nobody", "1"), key("d", "4"), key("mia", "1")];
+    for (inspect, expected) in [(&mut left, 3), (&mut right, 2)] {
+        assert_eq!(scan(inspect, odd, Some(keys.clone())).await.0.len(), expected);
+        let mut keys = keys.clone();
+        keys.push(key("d", "not a number"));
+        assert_eq!(scan(inspect, odd, Some(keys)).await.0.len(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_partitioned_table_is_read_by_its_root_and_a_parent_without_its_children() {
+    let db = Db::new("inspect_trees");
+    db.sql(
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id);
+         CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+         CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (10) TO (20);
+         INSERT INTO parts VALUES (1), (11);
+         CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (x int) INHERITS (parent);
+         INSERT INTO parent VALUES (1); INSERT INTO child VALUES (2, 2)",
+    );
+    let mut inspect = PostgresInspect::source(db.connection());
+    let schemas = inspect.schemas().await.unwrap();
+    assert_eq!(scan(&mut inspect, by_name(&schemas, "parts"), None).await.0.len(), 2);
+    assert_eq!(scan(&mut inspect, by_name(&schemas, "parent"), None).await.0, [row(&["1"])]);
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_is_told_and_the_next_scan_works() {
+    let db = Db::new("inspect_missing");
+    db.sql("CREATE TABLE t (id int PRIMARY KEY)");
+    let mut inspect = PostgresInspect::source(db.connection());
+    let missing = Scan { schema: schema("gone", &[("id", "integer")], Key::Columns(vec![0])), keys: None };
+    let error = inspect.scan(&missing, &mut |_| {}).await.unwrap_err();
+    assert_eq!((error.kind(), error.table()), (ErrorKind::Schema, Some("public.gone")), "{error}");
+    let t = schema("t", &[("id", "integer")], Key::Columns(vec![0]));
+    assert!(scan(&mut inspect, &t, None).await.0.is_empty());
+    let mut sink = PostgresInspect::sink(db.config());
+    assert!(sink.schemas().await.unwrap().is_empty(), "a target that no sink has written to");
+}
