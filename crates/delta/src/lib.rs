@@ -1,1 +1,19 @@
-//! placeholder
+//! Owns: the Delta Lake sink (log, data files, deletion vectors, index, upkeep) and reading its tables back.
+//! May import: change, connector, flow, Arrow and Parquet, files.
+//! Never imports: any other adapter, pipeline.
+
+mod config;
+mod data;
+mod index;
+mod inspect;
+mod key;
+mod log;
+mod rows;
+mod sink;
+mod store;
+mod table;
+mod vector;
+
+pub use config::{Clock, Config, Upkeep};
+pub use inspect::DeltaInspect;
+pub use sink::{DeltaSink, Sizes};

@@ -1,0 +1,81 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Microseconds since 1970 UTC; tests put their own in its place.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+#[derive(Clone)]
+pub struct Config {
+    /// The folder of the lake: tables lie at `{path}/{schema}/{table}`.
+    pub path: PathBuf,
+    /// With `sink` the owner of the tables: nobody else's progress is ever read or written.
+    pub pipeline: String,
+    pub sink: String,
+    /// Where the indexes lie, a folder a table. None: in `_tidewire` inside of each table, which readers and vacuum of other
+    /// engines leave alone, since its name begins with `_`.
+    pub index_dir: Option<PathBuf>,
+    /// Bytes of rows that wait in memory before they become a file, per table.
+    pub buffer_bytes: usize,
+    /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
+    pub index_entries: usize,
+    pub upkeep: Upkeep,
+    pub clock: Clock,
+}
+
+/// How a table is kept small and quick to read.
+#[derive(Clone, Debug)]
+pub struct Upkeep {
+    /// Commits between two checkpoints.
+    pub checkpoint_commits: u64,
+    /// So many files of one size class become one of the next.
+    pub merge_files: usize,
+    /// Live bytes below which a file is of the first class, of the second class, …; larger ones are merged only for their
+    /// struck rows.
+    pub classes_bytes: Vec<u64>,
+    /// A file of the classes above the first with a larger part of struck rows is written anew.
+    pub struck_part: f64,
+    /// Files with deletion vectors that a table has at most. (Some readers hang above 512.)
+    pub vectors_max: usize,
+    /// How long files that the table doesn't hold any more can still be read by older versions.
+    pub file_retention: Duration,
+    /// How long older versions of the log are kept.
+    pub log_retention: Duration,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Upkeep {
+            checkpoint_commits: 100,
+            merge_files: 16,
+            classes_bytes: vec![2 << 20, 24 << 20, 128 << 20],
+            struck_part: 0.2,
+            vectors_max: 400,
+            file_retention: Duration::from_secs(3600),
+            log_retention: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+impl Config {
+    pub fn new(path: impl Into<PathBuf>, pipeline: impl Into<String>, sink: impl Into<String>) -> Config {
+        Config {
+            path: path.into(),
+            pipeline: pipeline.into(),
+            sink: sink.into(),
+            index_dir: None,
+            buffer_bytes: 16 << 20,
+            index_entries: 128 * 1024,
+            upkeep: Upkeep::default(),
+            clock: Arc::new(|| crate::store::micros(SystemTime::now())),
+        }
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    pub(crate) fn owner(&self) -> String {
+        format!("{}/{}", self.pipeline, self.sink)
+    }
+}

@@ -1,0 +1,154 @@
+//! Data files: Parquet, written once, read whole or row by row.
+
+use crate::rows::{Layout, Stats};
+use crate::store::{Store, Upload};
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::Schema;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::properties::WriterProperties;
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+
+const ROWS_PER_BATCH: usize = 8192;
+const ROWS_PER_GROUP: usize = 256 * 1024;
+/// Our files begin so: nobody else's are ever vacuumed.
+pub const PREFIX: &str = "tidewire-";
+
+/// A file that was written; its contents are durable, its name when its folder is synced.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub path: Arc<str>,
+    pub bytes: u64,
+    pub rows: u64,
+    pub stats: Arc<str>,
+}
+
+pub struct FileWriter {
+    path: String,
+    place: String,
+    writer: ArrowWriter<Upload>,
+    stats: Stats,
+}
+
+impl FileWriter {
+    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>) -> Result<FileWriter> {
+        let path = format!("{PREFIX}{}.parquet", uuid::Uuid::new_v4().simple());
+        let place = store.path(&path).display().to_string();
+        let level = ZstdLevel::try_new(1).map_err(|e| Error::bug("zstd has no level 1").caused_by(e))?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
+            .set_created_by(concat!("tidewire ", env!("CARGO_PKG_VERSION")).into())
+            .build();
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
+            .map_err(|e| write_error(&place, e))?;
+        Ok(FileWriter { path, place, writer, stats: Stats::new(layout) })
+    }
+
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.stats.add(batch);
+        self.writer.write(batch).map_err(|e| write_error(&self.place, e))
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.stats.rows()
+    }
+
+    pub fn finish(self) -> Result<Written> {
+        let upload = self.writer.into_inner().map_err(|e| write_error(&self.place, e))?;
+        let bytes = upload.finish()?;
+        Ok(Written { path: self.path.into(), bytes, rows: self.stats.rows(), stats: self.stats.json().into() })
+    }
+}
+
+/// What goes wrong while writing is the disk, not the data.
+fn write_error(place: &str, error: parquet::errors::ParquetError) -> Error {
+    Error::unavailable(format!("{place} can't be written: {error}")).caused_by(error)
+}
+
+/// Which rows of a file.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// All but these.
+    But(Option<&'a RoaringBitmap>),
+    Only(&'a RoaringBitmap),
+}
+
+/// Reads columns of rows; a column that the file lacks is left out. `each` gets the rows' numbers in the file and the rows.
+pub fn read(
+    store: &Store,
+    path: &str,
+    columns: &[&str],
+    rows: Rows<'_>,
+    mut each: impl FnMut(&[u32], &RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let place = store.path(path).display().to_string();
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::invalid(format!("{place} can't be read: {e}"))
+            .hint("restore the file from a backup, or remove the table's folder and let it be copied again")
+    };
+    let file = store.open(path)?;
+    // Pages without a wanted row are passed over.
+    let pages = if matches!(rows, Rows::Only(_)) { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
+    let options = ArrowReaderOptions::new().with_page_index_policy(pages);
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| failed(&e))?;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+    let schema = builder.schema().clone();
+    let roots = (0..schema.fields().len()).filter(|i| columns.contains(&schema.field(*i).name().as_str()));
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+    let mut builder = builder.with_projection(mask).with_batch_size(ROWS_PER_BATCH);
+    if let Rows::Only(wanted) = rows {
+        builder = builder.with_row_selection(selection(wanted));
+    }
+    let mut wanted = match rows {
+        Rows::Only(wanted) => Some(wanted.iter()),
+        Rows::But(_) => None,
+    };
+    let mut first = 0u32;
+    let mut numbers = Vec::with_capacity(ROWS_PER_BATCH);
+    for batch in builder.build().map_err(|e| failed(&e))? {
+        let mut batch = batch.map_err(|e| failed(&e))?;
+        numbers.clear();
+        let next = first + batch.num_rows() as u32;
+        match (&mut wanted, rows) {
+            (Some(wanted), _) => numbers.extend(wanted.take(batch.num_rows())),
+            (None, Rows::But(Some(struck))) if struck.range_cardinality(first..next) > 0 => {
+                numbers.extend((first..next).filter(|row| !struck.contains(*row)));
+                let mask = BooleanArray::from_iter((first..next).map(|row| Some(!struck.contains(row))));
+                batch = arrow_select::filter::filter_record_batch(&batch, &mask).map_err(|e| failed(&e))?;
+            }
+            _ => numbers.extend(first..next),
+        }
+        first = next;
+        if !numbers.is_empty() {
+            each(&numbers, &batch)?;
+        }
+    }
+    Ok(())
+}
+
+fn selection(rows: &RoaringBitmap) -> RowSelection {
+    let mut selectors: Vec<RowSelector> = Vec::new();
+    let mut next = 0u32;
+    for row in rows {
+        match selectors.last_mut() {
+            Some(last) if row == next && !last.skip => last.row_count += 1,
+            _ => {
+                if row > next {
+                    selectors.push(RowSelector::skip((row - next) as usize));
+                }
+                selectors.push(RowSelector::select(1));
+            }
+        }
+        next = row + 1;
+    }
+    RowSelection::from(selectors)
+}

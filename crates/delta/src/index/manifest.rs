@@ -1,0 +1,71 @@
+use super::run::Run;
+use super::Stamp;
+use crate::store::Store;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+
+const NAME: &str = "index.json";
+const FORMAT: u32 = 1;
+
+/// Which runs make up the index, and what they cover. Replaced as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    format: u32,
+    table_id: String,
+    /// The table's version that the runs cover in full.
+    version: u64,
+    next_file: u32,
+    /// Oldest first.
+    pub runs: Vec<String>,
+    files: BTreeMap<u32, Arc<str>>,
+    /// CRC-32 of the rest, so that a damaged manifest isn't believed.
+    #[serde(default)]
+    sum: u32,
+}
+
+impl Manifest {
+    pub fn new(stamp: &Stamp, runs: &[Arc<Run>]) -> Manifest {
+        Manifest {
+            format: FORMAT,
+            table_id: stamp.table_id.clone(),
+            version: stamp.version,
+            next_file: stamp.next_file,
+            runs: runs.iter().map(|run| run.name().to_string()).collect(),
+            files: stamp.files.clone(),
+            sum: 0,
+        }
+    }
+
+    fn sum(&self) -> u32 {
+        let unsummed = Manifest { sum: 0, ..self.clone() };
+        crc32fast::hash(&serde_json::to_vec(&unsummed).unwrap_or_default())
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        Stamp {
+            table_id: self.table_id.clone(),
+            version: self.version,
+            files: self.files.clone(),
+            next_file: self.next_file,
+        }
+    }
+
+    /// None when there is no manifest or it can't be believed.
+    pub fn read(store: &Store) -> Result<Option<Manifest>> {
+        let Some(bytes) = store.read(NAME)? else { return Ok(None) };
+        let manifest =
+            serde_json::from_slice::<Manifest>(&bytes).ok().filter(|m| m.format == FORMAT && m.sum == m.sum());
+        if manifest.is_none() {
+            tracing::warn!("{} is damaged: the index is built anew", store.path(NAME).display());
+        }
+        Ok(manifest)
+    }
+
+    pub fn write(mut self, store: &Store) -> Result<()> {
+        self.sum = self.sum();
+        let bytes = serde_json::to_vec(&self).map_err(|e| Error::bug("the manifest has no JSON form").caused_by(e))?;
+        store.put(NAME, &bytes)
+    }
+}

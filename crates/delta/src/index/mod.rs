@@ -1,0 +1,411 @@
+//! The index: key → where its newest state lies. A cache of what the table's files say: it can always be built anew.
+//!
+//! ```text
+//! written, not committed:  pending ▸ pending runs
+//! committed:               memtable ▸ frozen (being written) ▸ runs (mapped files, listed in the manifest)
+//! ```
+//!
+//! A key's position only grows, so of all entries of a key the one with the highest position is right, and of equal ones
+//! (a row that moved to another file) the newest layer's.
+
+mod entry;
+mod manifest;
+mod run;
+
+pub use entry::Place;
+pub use manifest::Manifest;
+
+use crate::store::Store;
+use run::{write_entries, Run};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tidewire_change::{Error, Result};
+
+/// Runs of one size class that make one of the next.
+const FAN_IN: usize = 4;
+
+/// Keys are numbers that may be near each other: multiply and fold.
+#[derive(Clone, Copy, Default)]
+pub struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93_u128;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+    fn write_u128(&mut self, value: u128) {
+        self.write_u64(value as u64);
+        self.write_u64((value >> 64) as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+pub type KeyMap<V> = HashMap<u128, V, BuildHasherDefault<Mix>>;
+type Memtable = KeyMap<Place>;
+
+/// What the committed part of the index covers: stamped on the manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub table_id: String,
+    pub version: u64,
+    /// The live files at that version and their numbers.
+    pub files: BTreeMap<u32, Arc<str>>,
+    pub next_file: u32,
+}
+
+pub struct Index {
+    store: Store,
+    /// Oldest first.
+    runs: Vec<Arc<Run>>,
+    memtable: Memtable,
+    frozen: Option<Frozen>,
+    merging: Option<Merging>,
+    pending: Memtable,
+    pending_runs: Vec<Arc<Run>>,
+    /// Entries that are kept in memory at most, in each of pending, memtable and frozen.
+    limit: usize,
+}
+
+struct Frozen {
+    entries: Arc<Memtable>,
+    stamp: Stamp,
+    writer: JoinHandle<Result<Option<Run>>>,
+}
+
+struct Merging {
+    inputs: Vec<String>,
+    writer: JoinHandle<Result<Option<Run>>>,
+}
+
+impl Index {
+    /// Opens the index in the folder of `store`. The manifest tells what it covers; none: it is empty, because there was
+    /// none or it was damaged, and everything has to be put in.
+    pub fn open(store: Store, limit: usize) -> Result<(Index, Option<Stamp>)> {
+        store.make_folder("")?;
+        let mut index = Index {
+            store,
+            runs: Vec::new(),
+            memtable: Memtable::default(),
+            frozen: None,
+            merging: None,
+            pending: Memtable::default(),
+            pending_runs: Vec::new(),
+            limit,
+        };
+        let manifest = Manifest::read(&index.store)?;
+        let mut stamp = None;
+        if let Some(manifest) = manifest {
+            match manifest.runs.iter().map(|name| Run::open(&index.store, name).map(Arc::new)).collect() {
+                Ok(runs) => {
+                    index.runs = runs;
+                    stamp = Some(manifest.stamp());
+                }
+                Err(e) => tracing::warn!("the index is built anew: {e}"),
+            }
+        }
+        index.sweep()?;
+        Ok((index, stamp))
+    }
+
+    /// Removes files that nobody names.
+    fn sweep(&self) -> Result<()> {
+        for file in self.store.list("")? {
+            let run = file.name.starts_with("run-") && !self.runs.iter().any(|r| r.name() == file.name);
+            if run || file.name.ends_with(".tmp") {
+                self.store.remove(&file.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Looks up many keys; the answers stand in the order of `keys`.
+    pub fn lookup(&self, keys: &[u128]) -> Vec<Option<Place>> {
+        let mut found = vec![None; keys.len()];
+        let mut left: Vec<u32> = Vec::new();
+        for (i, key) in keys.iter().enumerate() {
+            found[i] = self.pending.get(key).copied();
+            // What the memtable has is newer than what the runs have, but not than the pending runs.
+            if found[i].is_none() && self.pending_runs.is_empty() {
+                found[i] = self.memtable.get(key).copied();
+            }
+            if found[i].is_none() {
+                left.push(i as u32);
+            }
+        }
+        if self.runs.is_empty() && self.pending_runs.is_empty() && self.frozen.is_none() {
+            return found;
+        }
+        if !keys.windows(2).all(|pair| pair[0] <= pair[1]) {
+            left.sort_unstable_by_key(|i| keys[*i as usize]);
+        }
+        for run in self.pending_runs.iter().rev() {
+            search_run(run, keys, &left, &mut found);
+        }
+        if !self.pending_runs.is_empty() {
+            search_map(&self.memtable, keys, &left, &mut found);
+        }
+        if let Some(frozen) = &self.frozen {
+            search_map(&frozen.entries, keys, &left, &mut found);
+        }
+        for run in self.runs.iter().rev() {
+            search_run(run, keys, &left, &mut found);
+        }
+        found
+    }
+
+    /// Notes the new place of a key; seen by `lookup` at once, kept by `commit`, forgotten by `discard`.
+    pub fn put(&mut self, key: u128, place: Place) {
+        self.pending.insert(key, place);
+    }
+
+    /// The place of a key that was put since the last commit and is still in memory.
+    pub fn pending_mut(&mut self, key: u128) -> Option<&mut Place> {
+        self.pending.get_mut(&key)
+    }
+
+    /// Moves what was put to a file when it is too much for memory.
+    pub fn spill(&mut self) -> Result<()> {
+        if self.pending.len() >= self.limit {
+            let entries = std::mem::take(&mut self.pending).into_iter().collect();
+            self.pending_runs.extend(write_entries(&self.store, entries)?.map(Arc::new));
+        }
+        Ok(())
+    }
+
+    pub fn discard(&mut self) {
+        self.pending.clear();
+        self.pending_runs.clear();
+    }
+
+    /// What was put since the last commit is committed now; `stamp` is the table as it is with it.
+    pub fn commit(&mut self, stamp: impl FnOnce() -> Stamp) -> Result<()> {
+        if !self.pending_runs.is_empty() {
+            // The memtable is older than the pending runs: it goes below them.
+            let runs = std::mem::take(&mut self.pending_runs);
+            let pending = std::mem::take(&mut self.pending);
+            self.thaw()?;
+            let below = std::mem::take(&mut self.memtable).into_iter().collect();
+            self.runs.extend(write_entries(&self.store, below)?.map(Arc::new));
+            self.runs.extend(runs);
+            self.memtable = pending;
+            return self.save(stamp());
+        }
+        if self.memtable.is_empty() {
+            std::mem::swap(&mut self.memtable, &mut self.pending);
+        } else {
+            self.memtable.extend(self.pending.drain());
+        }
+        if self.memtable.len() >= self.limit {
+            self.save(stamp())?;
+        }
+        Ok(())
+    }
+
+    /// Starts to write the memtable to a run and the manifest after it.
+    pub fn save(&mut self, stamp: Stamp) -> Result<()> {
+        self.thaw()?;
+        if self.memtable.is_empty() {
+            return Manifest::new(&stamp, &self.runs).write(&self.store);
+        }
+        let entries = Arc::new(std::mem::take(&mut self.memtable));
+        let (store, shared) = (self.store.clone(), entries.clone());
+        let writer =
+            thread("index-flush", move || write_entries(&store, shared.iter().map(|(k, p)| (*k, *p)).collect()))?;
+        self.frozen = Some(Frozen { entries, stamp, writer });
+        Ok(())
+    }
+
+    /// Takes in what threads have finished, and starts merges. Never waits.
+    pub fn tend(&mut self) -> Result<()> {
+        if self.frozen.as_ref().is_some_and(|frozen| frozen.writer.is_finished()) {
+            self.thaw()?;
+        }
+        if self.merging.as_ref().is_some_and(|merging| merging.writer.is_finished()) {
+            self.end_merge()?;
+        }
+        if self.merging.is_none() && self.frozen.is_none() {
+            self.start_merge()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the threads: all that is committed and was frozen is in runs.
+    pub fn settle(&mut self) -> Result<()> {
+        self.thaw()?;
+        self.end_merge()
+    }
+
+    fn thaw(&mut self) -> Result<()> {
+        let Some(frozen) = self.frozen.take() else { return Ok(()) };
+        self.runs.extend(join(frozen.writer)?.map(Arc::new));
+        Manifest::new(&frozen.stamp, &self.runs).write(&self.store)
+    }
+
+    /// The newest runs are merged as long as the next older one isn't more than twice as long as all of them.
+    fn start_merge(&mut self) -> Result<()> {
+        let (mut count, mut entries) = (0, 0);
+        for run in self.runs.iter().rev() {
+            if count > 0 && run.len() > 2 * entries {
+                break;
+            }
+            count += 1;
+            entries += run.len();
+        }
+        if count < FAN_IN {
+            return Ok(());
+        }
+        let inputs: Vec<Arc<Run>> = self.runs.iter().rev().take(count).cloned().collect();
+        let names = inputs.iter().map(|run| run.name().to_string()).collect();
+        let store = self.store.clone();
+        let writer =
+            thread("index-merge", move || run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>()))?;
+        self.merging = Some(Merging { inputs: names, writer });
+        Ok(())
+    }
+
+    fn end_merge(&mut self) -> Result<()> {
+        let Some(merging) = self.merging.take() else { return Ok(()) };
+        let merged = join(merging.writer)?;
+        let is_input = |run: &Arc<Run>| merging.inputs.iter().any(|name| name == run.name());
+        let (Some(at), Some(merged)) = (self.runs.iter().position(is_input), merged) else { return Ok(()) };
+        let Some(stamp) = Manifest::read(&self.store)?.map(|m| m.stamp()) else { return Ok(()) };
+        let inputs: Vec<Arc<Run>> = self.runs.iter().filter(|run| is_input(run)).cloned().collect();
+        self.runs.retain(|run| !is_input(run));
+        self.runs.insert(at, Arc::new(merged));
+        Manifest::new(&stamp, &self.runs).write(&self.store)?;
+        inputs.iter().try_for_each(|run| self.store.remove(run.name()))
+    }
+
+    /// Adds a run of rows that moved. The rows' old places must have been frozen (`save`) before: what lies in the
+    /// memtable counts as newer.
+    pub fn add_moved(&mut self, run: MovedRun) -> Result<()> {
+        self.thaw()?;
+        self.runs.extend(run.0.map(Arc::new));
+        Ok(())
+    }
+
+    /// Forgets all that is committed: the table's rows are gone.
+    pub fn clear(&mut self, stamp: Stamp) -> Result<()> {
+        self.settle()?;
+        let runs = std::mem::take(&mut self.runs);
+        self.memtable.clear();
+        Manifest::new(&stamp, &[]).write(&self.store)?;
+        runs.iter().try_for_each(|run| self.store.remove(run.name()))
+    }
+
+    /// Entries in runs (keys may be in several), and bytes on disk.
+    pub fn size(&self) -> (usize, u64) {
+        let entries = self.runs.iter().map(|run| run.len()).sum::<usize>() + self.memtable.len();
+        let files = self.store.list("").unwrap_or_default();
+        (entries, files.iter().map(|file| file.size).sum())
+    }
+}
+
+impl Drop for Index {
+    /// Threads write into the table's folder: they end before whoever opens it next begins.
+    fn drop(&mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            let _ = frozen.writer.join();
+        }
+        if let Some(merging) = self.merging.take() {
+            let _ = merging.writer.join();
+        }
+    }
+}
+
+fn search_run(run: &Run, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) {
+    let mut block = 0;
+    for i in order {
+        keep_newer(&mut found[*i as usize], run.find(keys[*i as usize], &mut block));
+    }
+}
+
+fn search_map(map: &Memtable, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) {
+    for i in order {
+        keep_newer(&mut found[*i as usize], map.get(&keys[*i as usize]).copied());
+    }
+}
+
+/// Layers are searched from the newest down, so of equal positions the first stays.
+#[inline]
+fn keep_newer(held: &mut Option<Place>, place: Option<Place>) {
+    if let Some(place) = place {
+        if held.is_none_or(|held| place.position > held.position) {
+            *held = Some(place);
+        }
+    }
+}
+
+/// Entries of rows that move to another file, in bounded memory: sorted pieces, merged at the end.
+pub struct MovedRows {
+    store: Store,
+    entries: Vec<(u128, Place)>,
+    pieces: Vec<Run>,
+    limit: usize,
+}
+
+pub struct MovedRun(Option<Run>);
+
+impl MovedRows {
+    pub fn new(store: Store, limit: usize) -> MovedRows {
+        MovedRows { store, entries: Vec::new(), pieces: Vec::new(), limit }
+    }
+
+    pub fn push(&mut self, key: u128, place: Place) -> Result<()> {
+        self.entries.push((key, place));
+        if self.entries.len() >= self.limit {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self) -> Result<()> {
+        self.pieces.extend(write_entries(&self.store, std::mem::take(&mut self.entries))?);
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<MovedRun> {
+        if !self.entries.is_empty() {
+            self.cut()?;
+        }
+        if self.pieces.len() < 2 {
+            return Ok(MovedRun(self.pieces.pop()));
+        }
+        let merged = run::merge(&self.store, &self.pieces.iter().rev().collect::<Vec<_>>())?;
+        self.pieces.iter().try_for_each(|piece| self.store.remove(piece.name()))?;
+        Ok(MovedRun(merged))
+    }
+}
+
+impl MovedRun {
+    /// The rows don't move after all.
+    pub fn abandon(self, index: &Index) -> Result<()> {
+        self.0.map_or(Ok(()), |run| index.store.remove(run.name()))
+    }
+}
+
+fn thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(|e| Error::io(e, "a thread can't be started"))
+}
+
+fn join<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
+    handle.join().unwrap_or_else(|_| Err(Error::bug("a thread of the index panicked")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use super::*;
+use proptest::prelude::*;
+use tidewire_change::Position;
+
+fn stamp(version: u64) -> Stamp {
+    Stamp { table_id: "t".into(), version, files: BTreeMap::from([(7, "f".into())]), next_file: 8 }
+}
+
+fn place(row: u32, commit: u64) -> Place {
+    Place { file: 7, row, position: Position::new(commit, row), deleted: row % 3 == 0 }
+}
+
+fn open(folder: &std::path::Path, limit: usize) -> (Index, Option<Stamp>) {
+    Index::open(Store::new(folder), limit).unwrap()
+}
+
+fn filled(folder: &std::path::Path) {
+    let (mut index, stamped) = open(folder, 64);
+    assert_eq!(stamped, None);
+    for commit in 1..=10u64 {
+        (0..50u32).for_each(|row| index.put(u128::from(row) * commit as u128, place(row, commit)));
+        index.commit(|| stamp(commit)).unwrap();
+        index.tend().unwrap();
+    }
+    index.save(stamp(10)).unwrap();
+    index.settle().unwrap();
+}
+
+#[test]
+fn a_saved_index_opens_with_its_stamp_and_every_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let (index, stamped) = open(folder.path(), 64);
+    assert_eq!(stamped, Some(stamp(10)));
+    assert_eq!(index.lookup(&[490, 1, 491]), [Some(place(49, 10)), Some(place(1, 1)), None]);
+}
+
+#[test]
+fn a_cut_or_flipped_or_missing_file_is_found_out_and_the_index_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let store = Store::new(folder.path());
+    let names: Vec<String> = store.list("").unwrap().into_iter().map(|file| file.name).collect();
+    assert!(names.len() >= 2, "a manifest and runs");
+    for name in names {
+        let whole = store.read(&name).unwrap().unwrap();
+        let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
+        for at in (0..whole.len()).step_by(whole.len() / 7 + 1) {
+            damaged.push(Some(whole[..at].to_vec()));
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            damaged.push(Some(flipped));
+        }
+        for bytes in damaged {
+            // `open` sweeps what nobody names: each time from the whole folder.
+            let copy = tempfile::tempdir().unwrap();
+            for file in store.list("").unwrap() {
+                std::fs::copy(store.path(&file.name), copy.path().join(&file.name)).unwrap();
+            }
+            match &bytes {
+                None => std::fs::remove_file(copy.path().join(&name)).unwrap(),
+                Some(bytes) => std::fs::write(copy.path().join(&name), bytes).unwrap(),
+            }
+            let (index, stamped) = open(copy.path(), 64);
+            assert_eq!((stamped, index.size().0), (None, 0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_was_not_committed_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut index, _) = open(folder.path(), 10);
+    (0..100).for_each(|row| {
+        index.put(row.into(), place(row, 1));
+        index.spill().unwrap();
+    });
+    assert_eq!(index.lookup(&[99])[0], Some(place(99, 1)));
+    index.discard();
+    assert_eq!(index.lookup(&[0, 99]), [None, None]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u16>),
+    Spill,
+    Commit,
+    Discard,
+    /// Rows that are committed move to another file, positions kept.
+    Move(Vec<u16>),
+    Tend,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let keys = || prop::collection::vec(0u16..400, 0..60);
+    let step = prop_oneof![
+        6 => keys().prop_map(Step::Put),
+        2 => Just(Step::Spill),
+        4 => Just(Step::Commit),
+        1 => Just(Step::Discard),
+        2 => keys().prop_map(Step::Move),
+        2 => Just(Step::Tend),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn an_index_answers_as_a_map_does(steps in steps(), limit in 1usize..80) {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut index, _) = open(folder.path(), limit);
+        let (mut committed, mut pending) = (HashMap::<u16, Place>::new(), HashMap::<u16, Place>::new());
+        for (n, step) in steps.into_iter().enumerate() {
+            let n = n as u64 + 1;
+            match step {
+                Step::Put(keys) => for (i, key) in keys.into_iter().enumerate() {
+                    let place = Place { file: 1, row: i as u32, position: Position::new(n, i as u32), deleted: i % 2 == 0 };
+                    index.put(key.into(), place);
+                    pending.insert(key, place);
+                },
+                Step::Spill => index.spill().unwrap(),
+                Step::Commit => {
+                    index.commit(|| stamp(n)).unwrap();
+                    committed.extend(pending.drain());
+                }
+                Step::Discard => {
+                    index.discard();
+                    pending.clear();
+                }
+                Step::Move(keys) => {
+                    index.save(stamp(n)).unwrap();
+                    let mut moved = MovedRows::new(index.store().clone(), 10);
+                    let keys: std::collections::BTreeSet<u16> = keys.into_iter().collect();
+                    for key in keys {
+                        if let Some(place) = committed.get_mut(&key) {
+                            place.file = n as u32 + 100;
+                            moved.push(key.into(), *place).unwrap();
+                        }
+                    }
+                    index.add_moved(moved.finish().unwrap()).unwrap();
+                    index.save(stamp(n)).unwrap();
+                }
+                Step::Tend => index.tend().unwrap(),
+                Step::Reopen => {
+                    pending.clear();
+                    index.discard();
+                    index.save(stamp(n)).unwrap();
+                    index.settle().unwrap();
+                    drop(index);
+                    let (opened, stamped) = open(folder.path(), limit);
+                    prop_assert_eq!(stamped, Some(stamp(n)));
+                    index = opened;
+                }
+            }
+            let keys: Vec<u16> = (0..420).map(|i| (i * 13) % 420).collect();
+            let found = index.lookup(&keys.iter().map(|k| u128::from(*k)).collect::<Vec<_>>());
+            for (key, found) in keys.iter().zip(found) {
+                prop_assert_eq!(found, pending.get(key).or(committed.get(key)).copied(), "key {}", key);
+            }
+        }
+    }
+}

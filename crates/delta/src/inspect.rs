@@ -1,0 +1,179 @@
+use crate::config::Config;
+use crate::data::{self, Rows};
+use crate::key::KeyReader;
+use crate::log::{State, FOLDER};
+use crate::rows::{Decoder, Layout, DELETED};
+use crate::sink::{blocking, Noted};
+use crate::store::Store;
+use crate::table::{folder_of, read_domains, topic_of, Mark};
+use crate::vector;
+use arrow_array::cast::AsArray;
+use arrow_array::Array;
+use roaring::RoaringBitmap;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tidewire_change::{Error, Key, Position, Result, Row, Schema};
+use tidewire_connector::{BoxFuture, Inspect, Scan};
+use tokio::sync::mpsc;
+
+/// Rows that travel from the reading thread at once.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Reads the lake's tables as they are, on its own: another process may be writing them.
+pub struct DeltaInspect {
+    config: Arc<Config>,
+}
+
+impl DeltaInspect {
+    pub fn new(config: Config) -> DeltaInspect {
+        DeltaInspect { config: Arc::new(config) }
+    }
+}
+
+impl Inspect for DeltaInspect {
+    fn scan<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        each: &'a mut (dyn FnMut(Row) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        Box::pin(async move {
+            let (sender, mut receiver) = mpsc::channel::<Vec<Row>>(4);
+            let (config, scan) = (self.config.clone(), scan.clone());
+            let reading = tokio::spawn(blocking(move || read_table(&config, &scan, &sender)));
+            while let Some(rows) = receiver.recv().await {
+                rows.into_iter().for_each(&mut *each);
+            }
+            reading.await.unwrap_or_else(|e| Err(Error::bug("the task that reads a table panicked").caused_by(e)))
+        })
+    }
+
+    fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>> {
+        let config = self.config.clone();
+        Box::pin(blocking(move || {
+            let lake = Store::new(&config.path);
+            let mut schemas = Vec::new();
+            for schema in lake.folders("")? {
+                for table in lake.folders(&schema)? {
+                    let store = Store::new(lake.path(&format!("{schema}/{table}")));
+                    if !store.folders("")?.iter().any(|name| name == FOLDER) {
+                        continue;
+                    }
+                    let Some(state) = State::load(&store, None)? else { continue };
+                    if let Some((mark, layout)) = read_domains(&state, &store.root().display().to_string())? {
+                        if mark.owner == config.owner() {
+                            schemas.push(layout.schema);
+                        }
+                    }
+                }
+            }
+            Ok(schemas)
+        }))
+    }
+}
+
+struct View {
+    store: Store,
+    state: State,
+    mark: Mark,
+    layout: Layout,
+}
+
+fn read_table(config: &Config, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<Position> {
+    // Read first: all that it says was in the table before the table was looked at.
+    let noted = Noted::read(&Store::new(&config.path), config)?;
+    let store = Store::new(config.path.join(folder_of(&scan.schema.table)));
+    let place = store.root().display().to_string();
+    let nothing = || Error::invalid(format!("{place}: there is no table {}", scan.schema.table));
+    let state = State::load(&store, None)?.ok_or_else(nothing)?;
+    let (mark, layout) = read_domains(&state, &place)?.ok_or_else(nothing)?;
+    let view = View { store, state, mark, layout };
+    view.send_rows(scan, sender)?;
+    let covered = noted.covers(&topic_of(&scan.schema.table), &view.state.metadata.id, view.state.version);
+    let position = view.mark.boundary.position;
+    Ok(if covered { position.max(noted.boundary.position) } else { position })
+}
+
+impl View {
+    fn send_rows(&self, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<()> {
+        let decoder = self.decoder(&scan.schema, 0..scan.schema.columns.len());
+        let keys = scan.keys.as_ref().map(|keys| KeyFilter::new(self, &scan.schema, keys)).transpose()?;
+        let mut rows = Vec::with_capacity(ROWS_AT_ONCE);
+        for add in self.state.files.values() {
+            let struck = add.deletion_vector.as_ref().map(|v| vector::read(&self.store, v)).transpose()?;
+            let only = keys.as_ref().map(|keys| keys.rows_in(self, &add.path, struck.as_ref())).transpose()?;
+            if only.as_ref().is_some_and(RoaringBitmap::is_empty) {
+                continue;
+            }
+            let which = only.as_ref().map_or(Rows::But(struck.as_ref()), Rows::Only);
+            let mut columns = decoder.projection();
+            columns.push(DELETED);
+            data::read(&self.store, &add.path, &columns, which, |_, batch| {
+                let deleted = batch.column_by_name(DELETED).and_then(|c| c.as_boolean_opt());
+                decoder.rows(batch, |i, row| {
+                    if deleted.is_some_and(|deleted| deleted.is_valid(i) && deleted.value(i)) {
+                        return Ok(());
+                    }
+                    rows.push(row);
+                    match rows.len() >= ROWS_AT_ONCE {
+                        true => send(sender, &mut rows),
+                        false => Ok(()),
+                    }
+                })
+            })?;
+        }
+        send(sender, &mut rows)
+    }
+
+    /// Decodes columns of a schema of the source's.
+    fn decoder(&self, schema: &Schema, columns: impl Iterator<Item = usize>) -> Decoder {
+        let place = |i: usize| {
+            let column = &self.layout.columns[self.layout.place_of(&schema.columns[i])?];
+            Some((column.name.clone(), column.physical))
+        };
+        Decoder::new(columns.map(place).collect())
+    }
+}
+
+fn send(sender: &mpsc::Sender<Vec<Row>>, rows: &mut Vec<Row>) -> Result<()> {
+    let rows = std::mem::replace(rows, Vec::with_capacity(ROWS_AT_ONCE));
+    sender.blocking_send(rows).map_err(|_| Error::unavailable("whoever asked for the rows has gone"))
+}
+
+/// Picks rows by their keys.
+struct KeyFilter {
+    wanted: HashSet<u128>,
+    /// Only the key columns, in key order.
+    schema: Schema,
+    decoder: Decoder,
+}
+
+impl KeyFilter {
+    fn new(view: &View, schema: &Schema, keys: &[Row]) -> Result<KeyFilter> {
+        let Key::Columns(columns) = &schema.key else {
+            return Err(Error::invalid(format!("rows of {} can't be asked for by key: it has none", schema.table)));
+        };
+        let mut reader = KeyReader::new(schema);
+        let wanted = keys.iter().map(|row| reader.key(row)).collect::<Result<_>>()?;
+        let only = Schema {
+            columns: columns.iter().map(|i| schema.columns[usize::from(*i)].clone()).collect(),
+            key: Key::Columns((0..columns.len() as u16).collect()),
+            ..schema.clone()
+        };
+        let decoder = view.decoder(schema, columns.iter().map(|i| usize::from(*i)));
+        Ok(KeyFilter { wanted, schema: only, decoder })
+    }
+
+    fn rows_in(&self, view: &View, path: &str, struck: Option<&RoaringBitmap>) -> Result<RoaringBitmap> {
+        let mut reader = KeyReader::new(&self.schema);
+        let mut found = RoaringBitmap::new();
+        data::read(&view.store, path, &self.decoder.projection(), Rows::But(struck), |numbers, batch| {
+            self.decoder.rows(batch, |i, row| {
+                if self.wanted.contains(&reader.key(&row)?) {
+                    found.insert(numbers[i]);
+                }
+                Ok(())
+            })
+        })?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,201 @@
+//! Classic checkpoints: PROTOCOL.md, "Checkpoint Schema".
+
+use super::action::{Action, DomainMetadata, Remove, Txn};
+use super::state::{parse_name, Kind};
+use super::{State, FOLDER};
+use crate::store::Store;
+use arrow_schema::{DataType, Field, Fields, Schema};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+
+const LINES_PER_BATCH: usize = 4096;
+
+fn text(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, true)
+}
+fn long(name: &str) -> Field {
+    Field::new(name, DataType::Int64, true)
+}
+fn int(name: &str) -> Field {
+    Field::new(name, DataType::Int32, true)
+}
+fn boolean(name: &str) -> Field {
+    Field::new(name, DataType::Boolean, true)
+}
+fn list(name: &str) -> Field {
+    Field::new(name, DataType::List(Arc::new(Field::new("element", DataType::Utf8, true))), true)
+}
+fn map(name: &str) -> Field {
+    let entries = Fields::from(vec![Field::new("key", DataType::Utf8, false), text("value")]);
+    let entries = Field::new("key_value", DataType::Struct(entries), false);
+    Field::new(name, DataType::Map(Arc::new(entries), false), true)
+}
+fn group(name: &str, fields: Vec<Field>) -> Field {
+    Field::new(name, DataType::Struct(fields.into()), true)
+}
+
+fn schema() -> Arc<Schema> {
+    let vector = || {
+        group(
+            "deletionVector",
+            vec![text("storageType"), text("pathOrInlineDv"), int("offset"), int("sizeInBytes"), long("cardinality")],
+        )
+    };
+    Arc::new(Schema::new(vec![
+        group("txn", vec![text("appId"), long("version"), long("lastUpdated")]),
+        group(
+            "add",
+            vec![
+                text("path"),
+                map("partitionValues"),
+                long("size"),
+                long("modificationTime"),
+                boolean("dataChange"),
+                text("stats"),
+                vector(),
+            ],
+        ),
+        group(
+            "remove",
+            vec![
+                text("path"),
+                long("deletionTimestamp"),
+                boolean("dataChange"),
+                boolean("extendedFileMetadata"),
+                map("partitionValues"),
+                long("size"),
+                vector(),
+            ],
+        ),
+        group(
+            "metaData",
+            vec![
+                text("id"),
+                text("name"),
+                text("description"),
+                group("format", vec![text("provider"), map("options")]),
+                text("schemaString"),
+                list("partitionColumns"),
+                map("configuration"),
+                long("createdTime"),
+            ],
+        ),
+        group(
+            "protocol",
+            vec![int("minReaderVersion"), int("minWriterVersion"), list("readerFeatures"), list("writerFeatures")],
+        ),
+        group("domainMetadata", vec![text("domain"), text("configuration"), boolean("removed")]),
+    ]))
+}
+
+/// The state as actions, one JSON object a line; tombstones deleted before `keep_from` (milliseconds) are left out.
+pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
+    let mut actions: Vec<Action> = vec![state.protocol.clone().into(), state.metadata.clone().into()];
+    let txns = state.txns.iter().map(|(app_id, version)| Txn {
+        app_id: app_id.clone(),
+        version: *version,
+        last_updated: None,
+    });
+    actions.extend(txns.map(Action::from));
+    let domains = state.domains.iter().map(|(domain, configuration)| DomainMetadata {
+        domain: domain.clone(),
+        configuration: configuration.clone(),
+        removed: false,
+    });
+    actions.extend(domains.map(Action::from));
+    let mut lines = Vec::with_capacity(actions.len() + state.files.len() + state.tombstones.len());
+    let mut push = |action: &Action| -> Result<()> {
+        lines.push(serde_json::to_vec(action).map_err(|e| Error::bug("a log action has no JSON form").caused_by(e))?);
+        Ok(())
+    };
+    actions.iter().try_for_each(&mut push)?;
+    for add in state.files.values() {
+        // Whoever reads a checkpoint reads a state, not a change.
+        let mut add = add.clone();
+        add.data_change = false;
+        push(&add.into())?;
+    }
+    for tombstone in state.tombstones.values().filter(|t| t.deleted_at >= keep_from) {
+        push(&Action::from(Remove {
+            path: tombstone.path.clone(),
+            deletion_timestamp: Some(tombstone.deleted_at),
+            data_change: false,
+            extended_file_metadata: true,
+            partition_values: Some(Default::default()),
+            size: Some(tombstone.size),
+            deletion_vector: tombstone.vector.clone(),
+        }))?;
+    }
+    Ok(lines)
+}
+
+/// Writes the checkpoint of `version` and points `_last_checkpoint` at it. Idempotent.
+pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Result<()> {
+    let failed = |e: &dyn std::fmt::Display| Error::bug(format!("checkpoint {version} can't be written: {e}"));
+    let schema = schema();
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties)).map_err(|e| failed(&e))?;
+    let mut decoder = arrow_json::ReaderBuilder::new(schema)
+        .with_batch_size(LINES_PER_BATCH)
+        .build_decoder()
+        .map_err(|e| failed(&e))?;
+    for chunk in lines.chunks(LINES_PER_BATCH) {
+        for line in chunk {
+            decoder.decode(line).map_err(|e| failed(&e))?;
+        }
+        if let Some(batch) = decoder.flush().map_err(|e| failed(&e))? {
+            writer.write(&batch).map_err(|e| failed(&e))?;
+        }
+    }
+    writer.close().map_err(|e| failed(&e))?;
+    store.put(&format!("{FOLDER}/{version:020}.checkpoint.parquet"), &bytes)?;
+    let adds = lines.iter().filter(|l| l.starts_with(b"{\"add\"")).count();
+    let pointer = serde_json::json!({
+        "version": version, "size": lines.len(), "sizeInBytes": bytes.len(), "numOfAddFiles": adds,
+    });
+    store.put(&format!("{FOLDER}/_last_checkpoint"), pointer.to_string().as_bytes())
+}
+
+pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> Result<()> {
+    let place = store.path(name).display().to_string();
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::invalid(format!("{place} can't be read: {e}"))
+            .hint("if the commits before it are still there, remove this file and _last_checkpoint")
+    };
+    let builder = ParquetRecordBatchReaderBuilder::try_new(store.open(name)?).map_err(|e| failed(&e))?;
+    let wanted = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"];
+    let file_schema = builder.schema().clone();
+    let roots = (0..file_schema.fields().len()).filter(|i| wanted.contains(&file_schema.field(*i).name().as_str()));
+    let mask = parquet::arrow::ProjectionMask::roots(builder.parquet_schema(), roots);
+    let reader = builder.with_projection(mask).with_batch_size(LINES_PER_BATCH).build().map_err(|e| failed(&e))?;
+    for batch in reader {
+        let batch = batch.map_err(|e| failed(&e))?;
+        let mut json = Vec::new();
+        let mut writer = arrow_json::LineDelimitedWriter::new(&mut json);
+        writer.write(&batch).and_then(|()| writer.finish()).map_err(|e| failed(&e))?;
+        super::parse(&json, &place)?.into_iter().for_each(&mut each);
+    }
+    Ok(())
+}
+
+/// Removes commits and checkpoints that are older than `keep_from` (microseconds) and that no version from then on needs.
+/// Returns how many files went.
+pub fn clean_up(store: &Store, keep_from: i64) -> Result<u64> {
+    let files = store.list(FOLDER)?;
+    let named = files.iter().filter_map(|f| parse_name(&f.name).map(|(version, kind)| (version, kind, f)));
+    let old_checkpoints =
+        named.clone().filter(|(_, kind, f)| matches!(kind, Kind::Checkpoint { .. }) && f.modified < keep_from);
+    // Every version at or after the newest checkpoint that is older than the retention can still be read.
+    let Some(from) = old_checkpoints.map(|(version, ..)| version).max() else { return Ok(0) };
+    let mut gone = 0;
+    for (_, _, file) in named.filter(|(version, _, f)| *version < from && f.modified < keep_from) {
+        store.remove(&format!("{FOLDER}/{}", file.name))?;
+        gone += 1;
+    }
+    Ok(gone)
+}

@@ -1,0 +1,230 @@
+use super::action::{Action, Add, Metadata, Protocol, VectorRef};
+use super::{checkpoint, parse, FOLDER};
+use crate::store::Store;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+
+/// Reader features that we know how to read.
+const READABLE: [&str; 2] = ["deletionVectors", "timestampNtz"];
+/// Writer features that we keep the promises of.
+const WRITABLE: [&str; 5] = ["deletionVectors", "timestampNtz", "domainMetadata", "appendOnly", "invariants"];
+
+/// A file (or one vector of a file) that the table held once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tombstone {
+    pub path: Arc<str>,
+    /// Milliseconds since 1970.
+    pub deleted_at: i64,
+    pub size: i64,
+    pub vector: Option<VectorRef>,
+}
+
+/// What the table is at `version`.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub version: u64,
+    pub protocol: Protocol,
+    pub metadata: Metadata,
+    pub files: BTreeMap<Arc<str>, Add>,
+    pub txns: BTreeMap<String, i64>,
+    pub domains: BTreeMap<String, String>,
+    /// By path and vector: what was removed and may still be read by somebody.
+    pub tombstones: HashMap<(Arc<str>, Option<String>), Tombstone>,
+    /// The newest checkpoint that was seen.
+    pub checkpoint: Option<u64>,
+}
+
+#[derive(Default)]
+struct Replay {
+    protocol: Option<Protocol>,
+    metadata: Option<Metadata>,
+    files: BTreeMap<Arc<str>, Add>,
+    txns: BTreeMap<String, i64>,
+    domains: BTreeMap<String, String>,
+    tombstones: HashMap<(Arc<str>, Option<String>), Tombstone>,
+}
+
+impl State {
+    /// Replays the log, up to and with `upto` when it is given. None when there is no table.
+    pub fn load(store: &Store, upto: Option<u64>) -> Result<Option<State>> {
+        let mut commits = Vec::new();
+        let mut checkpoints: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for file in store.list(FOLDER)? {
+            match parse_name(&file.name) {
+                Some((version, _)) if upto.is_some_and(|upto| version > upto) => {}
+                Some((version, Kind::Commit)) => commits.push(version),
+                Some((version, Kind::Checkpoint { parts })) => {
+                    let names = checkpoints.entry(version).or_default();
+                    // A checkpoint in parts counts when all of them are there; a whole one replaces them.
+                    if parts == 1 {
+                        *names = vec![file.name];
+                    } else {
+                        names.push(file.name);
+                    }
+                }
+                None => {}
+            }
+        }
+        commits.sort_unstable();
+        let mut replay = Replay::default();
+        let newest = checkpoints.into_iter().rev().find(|(_, names)| is_complete(names));
+        let mut version = None;
+        if let Some((at, names)) = &newest {
+            for name in names {
+                checkpoint::read(store, &format!("{FOLDER}/{name}"), |action| replay.apply(action))?;
+            }
+            version = Some(*at);
+        }
+        for commit in commits {
+            if version.is_some_and(|v| commit <= v) {
+                continue;
+            }
+            let expected = version.map_or(0, |v| v + 1);
+            if commit != expected {
+                return Err(Error::invalid(format!(
+                    "{}: version {expected} is missing from the log, {commit} is there",
+                    store.path(FOLDER).display()
+                ))
+                .hint("restore the missing file, or remove the table's folder and let it be copied again"));
+            }
+            let name = super::commit_name(commit);
+            let bytes = store.read(&name)?.unwrap_or_default();
+            parse(&bytes, &store.path(&name).display().to_string())?.into_iter().for_each(|a| replay.apply(a));
+            version = Some(commit);
+        }
+        let Some(version) = version else { return Ok(None) };
+        let place = store.path(FOLDER).display().to_string();
+        let incomplete = |what| Error::invalid(format!("{place}: the log has no {what}"));
+        let state = State {
+            version,
+            protocol: replay.protocol.ok_or_else(|| incomplete("protocol"))?,
+            metadata: replay.metadata.ok_or_else(|| incomplete("metadata"))?,
+            files: replay.files,
+            txns: replay.txns,
+            domains: replay.domains,
+            tombstones: replay.tombstones,
+            checkpoint: newest.map(|(at, _)| at),
+        };
+        state.check_readable(&place)?;
+        Ok(Some(state))
+    }
+
+    fn check_readable(&self, place: &str) -> Result<()> {
+        let unknown = |features: &Option<Vec<String>>, known: &[&str]| {
+            features.iter().flatten().find(|f| !known.contains(&f.as_str())).cloned()
+        };
+        let feature = unknown(&self.protocol.reader_features, &READABLE);
+        if self.protocol.min_reader_version > 3 || feature.is_some() {
+            let what = feature.unwrap_or_else(|| format!("reader version {}", self.protocol.min_reader_version));
+            return Err(Error::invalid(format!(
+                "{place}: the table needs the Delta feature {what}, which we don't have"
+            ))
+            .hint("another writer has raised the table's protocol; point the sink at a path of its own"));
+        }
+        Ok(())
+    }
+
+    /// Fails when the table's protocol asks a writer for something that we don't do.
+    pub fn check_writable(&self, place: &str) -> Result<()> {
+        let unknown = self.protocol.writer_features.iter().flatten().find(|f| !WRITABLE.contains(&f.as_str()));
+        if self.protocol.min_writer_version > 7 || unknown.is_some() {
+            let version = format!("writer version {}", self.protocol.min_writer_version);
+            let what = unknown.unwrap_or(&version);
+            return Err(Error::invalid(format!(
+                "{place}: the table needs the Delta feature {what}, which we don't have"
+            ))
+            .hint("another writer has raised the table's protocol; point the sink at a path of its own"));
+        }
+        Ok(())
+    }
+
+    /// Takes in the next version's actions.
+    pub fn apply(&mut self, version: u64, actions: Vec<Action>) {
+        let mut replay = Replay {
+            protocol: Some(self.protocol.clone()),
+            metadata: None,
+            files: std::mem::take(&mut self.files),
+            txns: std::mem::take(&mut self.txns),
+            domains: std::mem::take(&mut self.domains),
+            tombstones: std::mem::take(&mut self.tombstones),
+        };
+        actions.into_iter().for_each(|action| replay.apply(action));
+        self.version = version;
+        self.files = replay.files;
+        self.txns = replay.txns;
+        self.domains = replay.domains;
+        self.tombstones = replay.tombstones;
+        if let Some(protocol) = replay.protocol {
+            self.protocol = protocol;
+        }
+        if let Some(metadata) = replay.metadata {
+            self.metadata = metadata;
+        }
+    }
+}
+
+impl Replay {
+    fn apply(&mut self, action: Action) {
+        if let Some(remove) = action.remove {
+            let vector = remove.deletion_vector.as_ref().map(VectorRef::unique_id);
+            // Within a commit the remove of a file's old vector may stand after the add of the new one.
+            let current =
+                self.files.get(&remove.path).map(|add| add.deletion_vector.as_ref().map(VectorRef::unique_id));
+            if current.is_some_and(|current| current == vector) {
+                self.files.remove(&remove.path);
+            }
+            let tombstone = Tombstone {
+                path: remove.path.clone(),
+                deleted_at: remove.deletion_timestamp.unwrap_or(0),
+                size: remove.size.unwrap_or(0),
+                vector: remove.deletion_vector,
+            };
+            self.tombstones.insert((remove.path, vector), tombstone);
+        }
+        if let Some(add) = action.add {
+            let vector = add.deletion_vector.as_ref().map(VectorRef::unique_id);
+            self.tombstones.remove(&(add.path.clone(), vector));
+            self.files.insert(add.path.clone(), add);
+        }
+        if let Some(txn) = action.txn {
+            self.txns.insert(txn.app_id, txn.version);
+        }
+        if let Some(domain) = action.domain_metadata {
+            match domain.removed {
+                true => self.domains.remove(&domain.domain),
+                false => self.domains.insert(domain.domain, domain.configuration),
+            };
+        }
+        self.protocol = action.protocol.or(self.protocol.take());
+        self.metadata = action.meta_data.or(self.metadata.take());
+    }
+}
+
+pub(super) enum Kind {
+    Commit,
+    Checkpoint { parts: u64 },
+}
+
+/// `N.json`, `N.checkpoint.parquet`, `N.checkpoint.o.p.parquet`.
+pub(super) fn parse_name(name: &str) -> Option<(u64, Kind)> {
+    let (version, rest) = name.split_once('.')?;
+    if version.len() != 20 {
+        return None;
+    }
+    let version = version.parse().ok()?;
+    let kind = match rest.split('.').collect::<Vec<_>>()[..] {
+        ["json"] => Kind::Commit,
+        ["checkpoint", "parquet"] => Kind::Checkpoint { parts: 1 },
+        ["checkpoint", _, parts, "parquet"] => Kind::Checkpoint { parts: parts.parse().ok()? },
+        _ => return None,
+    };
+    Some((version, kind))
+}
+
+fn is_complete(names: &[String]) -> bool {
+    match parse_name(&names[0]) {
+        Some((_, Kind::Checkpoint { parts })) => names.len() as u64 == parts,
+        _ => false,
+    }
+}

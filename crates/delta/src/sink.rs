@@ -1,0 +1,296 @@
+use crate::config::Config;
+use crate::store::Store;
+use crate::table::{folder_of, Committed, Table};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tidewire_change::{Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
+use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
+
+/// Keeps Delta tables: one for each table of the source.
+pub struct DeltaSink {
+    shared: Arc<Mutex<Lake>>,
+    status: SinkStatus,
+}
+
+/// Everything but the status; worked on by one blocking task at a time.
+pub(crate) struct Lake {
+    config: Arc<Config>,
+    store: Store,
+    tables: BTreeMap<String, Table>,
+    noted: Noted,
+    /// After an error what waits may be half there: nothing goes on before `open`.
+    broken: bool,
+}
+
+/// Progress of the sink as a whole, in a file of the lake's folder: for tables that had nothing to commit, a commit of their
+/// own just for the progress would only make the log longer. It counts for a table only as long as the table is the one that
+/// it was noted for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    pub boundary: Boundary,
+    tables: BTreeMap<String, NotedTable>,
+    /// Topics that belong to no table.
+    others: Vec<(String, u32, u64)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct NotedTable {
+    id: String,
+    version: u64,
+    offsets: Vec<(u32, u64)>,
+}
+
+impl Noted {
+    pub fn read(store: &Store, config: &Config) -> Result<Noted> {
+        // Not synced when it is written, so after a power cut it may be damaged; then the tables' own progress counts.
+        let bytes = store.read(&Noted::name(config))?.unwrap_or_default();
+        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    fn name(config: &Config) -> String {
+        let encode = crate::table::encode_name;
+        format!("_tidewire/progress.{}.{}.json", encode(&config.pipeline), encode(&config.sink))
+    }
+
+    /// Does it count for this table?
+    pub fn covers(&self, topic: &str, id: &str, version: u64) -> bool {
+        self.tables.get(topic).is_some_and(|noted| noted.id == id && noted.version <= version)
+    }
+}
+
+impl DeltaSink {
+    pub fn new(config: Config) -> DeltaSink {
+        let config = Arc::new(config);
+        let lake = Lake {
+            store: Store::new(&config.path),
+            config,
+            tables: BTreeMap::new(),
+            noted: Noted::default(),
+            broken: false,
+        };
+        DeltaSink { shared: Arc::new(Mutex::new(lake)), status: SinkStatus::default() }
+    }
+
+    /// Waits until the threads that merge and check are done, and takes in what they did. For tests, measurements, and an
+    /// orderly end.
+    pub fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.on_lake(|lake| lake.tables.values_mut().try_for_each(Table::settle))
+    }
+
+    /// Per topic: files, rows that aren't struck, entries and bytes of the index.
+    pub fn sizes(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Sizes>>> {
+        self.on_lake(|lake| {
+            let size = |table: &Table| {
+                let ((files, rows), (index_entries, index_bytes)) = (table.size(), table.index_size());
+                Sizes { files, rows, index_entries, index_bytes }
+            };
+            Ok(lake.tables.iter().map(|(topic, table)| (topic.clone(), size(table))).collect())
+        })
+    }
+
+    fn on_lake<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Lake) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        let shared = self.shared.clone();
+        Box::pin(blocking(move || work(&mut lock(&shared))))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub files: usize,
+    pub rows: u64,
+    pub index_entries: usize,
+    pub index_bytes: u64,
+}
+
+/// A lock that a panic left is taken all the same: `broken` tells what can't be trusted.
+fn lock(shared: &Mutex<Lake>) -> MutexGuard<'_, Lake> {
+    shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Runs work that reads and writes files off the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(Error::bug("a task of the Delta sink panicked").caused_by(e)),
+    }
+}
+
+impl Lake {
+    fn open(&mut self) -> Result<()> {
+        self.tables.clear();
+        self.store.make_folder("_tidewire")?;
+        // Found out now, not at the first commit.
+        self.store.put("_tidewire/.writable", b"")?;
+        self.store.remove("_tidewire/.writable")?;
+        for schema in self.store.folders("")? {
+            for table in self.store.folders(&schema)? {
+                let folder = format!("{schema}/{table}");
+                if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
+                    let store = Store::new(self.store.path(&folder));
+                    if let Some(table) = Table::open(store, self.config.clone())? {
+                        self.tables.insert(table.topic().to_string(), table);
+                    }
+                }
+            }
+        }
+        self.noted = Noted::read(&self.store, &self.config)?;
+        self.broken = false;
+        Ok(())
+    }
+
+    fn committed(&self) -> Progress {
+        let mut progress = Progress::default();
+        let mut lowest: Option<Boundary> = None;
+        for (topic, table) in &self.tables {
+            let (id, version) = table.id_and_version();
+            let mut boundary = table.boundary();
+            progress.offsets.extend(table.offsets());
+            if self.noted.covers(topic, id, version) {
+                boundary = later(boundary, self.noted.boundary);
+                for (partition, offset) in &self.noted.tables[topic].offsets {
+                    let partition = TopicPartition { topic: topic.as_str().into(), partition: *partition };
+                    let held = progress.offsets.entry(partition).or_insert(0);
+                    *held = (*held).max(*offset);
+                }
+            }
+            lowest = Some(match lowest {
+                Some(lowest) if lowest.position <= boundary.position => lowest,
+                _ => boundary,
+            });
+        }
+        for (topic, partition, offset) in &self.noted.others {
+            progress.offsets.insert(TopicPartition { topic: topic.as_str().into(), partition: *partition }, *offset);
+        }
+        progress.boundary = lowest.unwrap_or_default();
+        progress
+    }
+
+    fn table(&mut self, schema: &Arc<Schema>) -> Result<&mut Table> {
+        let topic = crate::table::topic_of(&schema.table);
+        if !self.tables.contains_key(&topic) {
+            let store = Store::new(self.store.path(&folder_of(&schema.table)));
+            let table = match Table::open(store.clone(), self.config.clone())? {
+                Some(table) => table,
+                None => Table::create(store, self.config.clone(), schema.clone())?,
+            };
+            self.tables.insert(topic.clone(), table);
+        }
+        self.tables.get_mut(&topic).ok_or_else(|| Error::bug("a table that was just opened isn't there"))
+    }
+
+    fn write(&mut self, batch: TableBatch) -> Result<Written> {
+        self.usable()?;
+        let table = self.table(&batch.schema)?;
+        let written = table.write(batch);
+        self.watch(written)
+    }
+
+    fn prepare(&mut self, schema: Arc<Schema>) -> Result<()> {
+        self.usable()?;
+        let prepared = self.table(&schema).and_then(|table| table.prepare(&schema));
+        self.watch(prepared)
+    }
+
+    fn commit(&mut self, progress: &Progress) -> Result<Committed> {
+        self.usable()?;
+        let committed = self.commit_all(progress);
+        self.watch(committed)
+    }
+
+    fn commit_all(&mut self, progress: &Progress) -> Result<Committed> {
+        let mut all = Committed::default();
+        for table in self.tables.values_mut() {
+            if let Some(committed) = table.commit(progress)? {
+                all.rows += committed.rows;
+                all.bytes += committed.bytes;
+            }
+        }
+        let mut noted = Noted { boundary: later(self.noted.boundary, progress.boundary), ..Noted::default() };
+        for (topic, table) in &self.tables {
+            let (id, version) = table.id_and_version();
+            noted.tables.insert(topic.clone(), NotedTable { id: id.into(), version, offsets: Vec::new() });
+        }
+        for (partition, offset) in &progress.offsets {
+            match noted.tables.get_mut(&*partition.topic) {
+                Some(table) => table.offsets.push((partition.partition, *offset)),
+                // A topic whose table isn't made yet is read from its start; internal ones have none.
+                None if partition.topic.starts_with("__") => {
+                    noted.others.push((partition.topic.to_string(), partition.partition, *offset));
+                }
+                None => {}
+            }
+        }
+        if noted != self.noted {
+            let bytes = serde_json::to_vec(&noted).map_err(|e| Error::bug("progress has no JSON form").caused_by(e))?;
+            self.store.put_unsynced(&Noted::name(&self.config), &bytes)?;
+            self.noted = noted;
+        }
+        Ok(all)
+    }
+
+    fn usable(&self) -> Result<()> {
+        match self.broken {
+            true => Err(Error::conflict("the Delta sink has to be opened again after an error")),
+            false => Ok(()),
+        }
+    }
+
+    fn watch<T>(&mut self, result: Result<T>) -> Result<T> {
+        // A batch that can't be understood is refused before it changes anything.
+        self.broken |= matches!(&result, Err(e) if e.kind() != ErrorKind::Malformed);
+        result
+    }
+}
+
+fn later(a: Boundary, b: Boundary) -> Boundary {
+    Boundary { position: a.position.max(b.position), complete_through: a.complete_through.max(b.complete_through) }
+}
+
+impl Sink for DeltaSink {
+    fn open(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            let opened = self.on_lake(Lake::open).await;
+            self.status.connected = opened.is_ok();
+            opened
+        })
+    }
+
+    fn committed(&mut self) -> BoxFuture<'_, Result<Progress>> {
+        self.on_lake(|lake| Ok(lake.committed()))
+    }
+
+    fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {
+        self.on_lake(move |lake| lake.prepare(schema))
+    }
+
+    fn write(&mut self, batch: TableBatch) -> BoxFuture<'_, Result<Written>> {
+        Box::pin(async {
+            let written = self.on_lake(move |lake| lake.write(batch)).await?;
+            self.status.rows_applied += written.applied;
+            self.status.rows_stale += written.stale;
+            self.status.rows_incomplete += written.incomplete;
+            Ok(written)
+        })
+    }
+
+    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
+        let progress = progress.clone();
+        Box::pin(async move {
+            let start = Instant::now();
+            let committed = self.on_lake(move |lake| lake.commit(&progress)).await?;
+            self.status.commits += u64::from(committed.rows > 0);
+            self.status.bytes_written += committed.bytes;
+            self.status.last_commit = Some(Duration::max(start.elapsed(), Duration::from_nanos(1)));
+            Ok(())
+        })
+    }
+
+    fn status(&self) -> SinkStatus {
+        self.status.clone()
+    }
+}

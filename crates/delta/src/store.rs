@@ -1,0 +1,224 @@
+//! All access to a table's files goes through here, so that an object store can take the folder's place.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidewire_change::{Error, Result};
+
+/// The files below one folder; names are relative to it, with `/` between their parts.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub name: String,
+    pub size: u64,
+    /// Microseconds since 1970.
+    pub modified: i64,
+}
+
+impl Store {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Store { root: root.into() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes the folder and all above it.
+    pub fn make_folder(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        fs::create_dir_all(&path).map_err(|e| Error::io(e, path.display()))
+    }
+
+    /// Makes `name` hold `bytes` unless it exists already: false then. Durable when it returns.
+    pub fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let temporary = self.write_temporary(name, bytes, true)?;
+        let (from, to) = (self.path(&temporary), self.path(name));
+        // A hard link fails when the name is taken, on every POSIX file system; a rename would replace it.
+        let linked = match fs::hard_link(&from, &to) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(Error::io(e, to.display()).hint("a Delta table needs a file system with hard links")),
+        };
+        let removed = fs::remove_file(&from).map_err(|e| Error::io(e, from.display()));
+        if linked? {
+            self.sync_folder_of(name)?;
+            removed?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Makes `name` hold `bytes`, whatever it held before; readers see the old or the new. Durable when it returns.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let temporary = self.write_temporary(name, bytes, true)?;
+        let (from, to) = (self.path(&temporary), self.path(name));
+        fs::rename(&from, &to).map_err(|e| Error::io(e, to.display()))?;
+        self.sync_folder_of(name)
+    }
+
+    /// Like `put`, but after a power cut `name` may be missing or hold anything.
+    pub fn put_unsynced(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let temporary = self.write_temporary(name, bytes, false)?;
+        let (from, to) = (self.path(&temporary), self.path(name));
+        fs::rename(&from, &to).map_err(|e| Error::io(e, to.display()))
+    }
+
+    fn write_temporary(&self, name: &str, bytes: &[u8], sync: bool) -> Result<String> {
+        let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
+        let separator = if folder.is_empty() { "" } else { "/" };
+        let temporary = format!("{folder}{separator}.{file}.{}.tmp", uuid::Uuid::new_v4().simple());
+        let mut upload = self.create(&temporary)?;
+        upload.write_all(bytes).map_err(|e| Error::io(e, self.path(&temporary).display()))?;
+        match sync {
+            true => upload.finish()?,
+            false => upload.finish_unsynced()?,
+        };
+        Ok(temporary)
+    }
+
+    /// A new file, written piece by piece; it must not exist.
+    pub fn create(&self, name: &str) -> Result<Upload> {
+        let path = self.path(name);
+        let file = File::create_new(&path).map_err(|e| Error::io(e, path.display()))?;
+        Ok(Upload { file: BufWriter::with_capacity(256 * 1024, file), path, bytes: 0 })
+    }
+
+    pub fn open(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        File::open(&path).map_err(|e| Error::io(e, path.display()))
+    }
+
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path(name);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io(e, path.display())),
+        };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|e| Error::io(e, path.display()))?;
+        Ok(Some(bytes))
+    }
+
+    /// `length` bytes of a file from `offset` on.
+    pub fn read_range(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let mut bytes = vec![0; length];
+        let path = self.path(name);
+        self.open(name)?.read_exact_at(&mut bytes, offset).map_err(|e| Error::io(e, path.display()))?;
+        Ok(bytes)
+    }
+
+    /// The files in a folder (not those below it); none when the folder isn't there.
+    pub fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let path = self.path(folder);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io(e, path.display())),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::io(e, path.display()))?;
+            // A file may vanish between the listing and the look at it: then it isn't there.
+            let Ok(about) = entry.metadata() else { continue };
+            let (true, Ok(name)) = (about.is_file(), entry.file_name().into_string()) else { continue };
+            files.push(Listed { name, size: about.len(), modified: about.modified().map_or(0, micros) });
+        }
+        Ok(files)
+    }
+
+    /// The folders in a folder.
+    pub fn folders(&self, folder: &str) -> Result<Vec<String>> {
+        let path = self.path(folder);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io(e, path.display())),
+        };
+        let folders = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+        Ok(folders.filter_map(|e| e.file_name().into_string().ok()).collect())
+    }
+
+    /// Removes a file; it is no error when it isn't there.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(e, path.display())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the names in the folder of `name` durable.
+    pub fn sync_folder_of(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        let folder = path.parent().unwrap_or(&self.root);
+        File::open(folder).and_then(|f| f.sync_all()).map_err(|e| Error::io(e, folder.display()))
+    }
+}
+
+/// A file that is being written.
+pub struct Upload {
+    file: BufWriter<File>,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Upload {
+    /// Makes the contents durable (not yet the name: `Store::sync_folder_of`). Returns the size in bytes.
+    pub fn finish(mut self) -> Result<u64> {
+        self.file.flush().map_err(|e| Error::io(e, self.path.display()))?;
+        self.file.get_ref().sync_data().map_err(|e| Error::io(e, self.path.display()))?;
+        Ok(self.bytes)
+    }
+
+    fn finish_unsynced(mut self) -> Result<u64> {
+        self.file.flush().map_err(|e| Error::io(e, self.path.display()))?;
+        Ok(self.bytes)
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Microseconds since 1970.
+pub fn micros(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_of_two_gets_the_name_and_no_temporary_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        assert!(store.put_if_absent("0.json", b"first").unwrap());
+        assert!(!store.put_if_absent("0.json", b"second").unwrap());
+        assert_eq!(store.read("0.json").unwrap().unwrap(), b"first");
+        store.put("0.json", b"third").unwrap();
+        assert_eq!(store.read("0.json").unwrap().unwrap(), b"third");
+        assert_eq!(store.list("").unwrap().len(), 1);
+        assert_eq!(store.read("1.json").unwrap(), None);
+    }
+}

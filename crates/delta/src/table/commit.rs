@@ -1,0 +1,198 @@
+use super::files::{LiveFile, Vector};
+use super::pending::Pending;
+use super::{domain, progress_action, protocol_of, Table, LAYOUT_DOMAIN};
+use crate::log;
+use crate::log::action::{Action, Add, Txn};
+use crate::vector;
+use roaring::RoaringBitmap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Error, Progress, Result};
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Committed {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+/// A file as it is after the commit.
+struct Touched {
+    add: Add,
+    number: u32,
+    vector: Option<Arc<RoaringBitmap>>,
+    is_new: bool,
+}
+
+impl Table {
+    /// Puts what waits, with the progress, as the table's next version. None when nothing waits.
+    pub fn commit(&mut self, progress: &Progress) -> Result<Option<Committed>> {
+        if !self.pending.is_dirty(&self.mark) {
+            self.tend()?;
+            return Ok(None);
+        }
+        self.flush()?;
+        let mut committed = Committed { rows: self.pending.rows, bytes: 0 };
+        let mut mark = self.mark.clone();
+        // A repetition from an earlier point takes nothing away from what the table holds.
+        mark.boundary.position = mark.boundary.position.max(progress.boundary.position);
+        mark.boundary.complete_through = mark.boundary.complete_through.max(progress.boundary.complete_through);
+        mark.truncate = self.pending.truncate;
+        mark.since = self.pending.since;
+        mark.high = self.pending.high;
+        let (actions, touched) = self.actions(progress, &mark)?;
+        committed.bytes += touched.iter().filter(|t| t.is_new).map(|t| t.add.size as u64).sum::<u64>();
+        self.put(actions)?;
+        self.mark = mark;
+        let pending = std::mem::replace(&mut self.pending, Pending::new(&self.mark));
+        self.take_over(pending, touched)?;
+        self.tend()?;
+        Ok(Some(committed))
+    }
+
+    fn actions(&mut self, progress: &Progress, mark: &super::Mark) -> Result<(Vec<Action>, Vec<Touched>)> {
+        let millis = self.config.now() / 1000;
+        let mut actions = vec![commit_info(millis, if self.pending.emptied { "TRUNCATE" } else { "MERGE" })];
+        if self.pending.columns_changed {
+            let protocol = protocol_of(&self.layout);
+            if self.layout.has_ntz() && protocol != self.state.protocol {
+                actions.push(protocol.into());
+            }
+            let mut metadata = self.state.metadata.clone();
+            metadata.schema_string = self.layout.delta();
+            actions.push(metadata.into());
+        }
+        let prefix = format!("tidewire/{}/", self.config.owner());
+        for (partition, offset) in progress.offsets.iter().filter(|(p, _)| *p.topic == *self.topic) {
+            let app_id = format!("{prefix}{}/{}", partition.topic, partition.partition);
+            let version = *offset as i64;
+            if self.state.txns.get(&app_id).is_none_or(|held| *held < version) {
+                actions.push(Txn { app_id, version, last_updated: Some(millis) }.into());
+            }
+        }
+        actions.push(progress_action(mark)?);
+        if self.pending.layout_changed {
+            actions.push(domain(LAYOUT_DOMAIN, self.layout.as_ref())?.into());
+        }
+        let touched = self.touch(&mut actions, millis)?;
+        self.store.sync_folder_of(log::FOLDER)?;
+        Ok((actions, touched))
+    }
+
+    /// Writes the new vectors and adds the removes and adds of all files that change.
+    fn touch(&mut self, actions: &mut Vec<Action>, millis: i64) -> Result<Vec<Touched>> {
+        let mut touched = Vec::new();
+        for number in &self.pending.removed {
+            if let Some(add) = self.files.live.get(number).and_then(|file| self.state.files.get(&file.path)) {
+                actions.push(add.remove(millis, true).into());
+            }
+        }
+        let strikes = std::mem::take(&mut self.pending.strikes);
+        for (number, rows) in &strikes {
+            if self.pending.removed.contains(number) || self.pending.files.contains_key(number) {
+                continue;
+            }
+            let held = self.files.vector(&self.store, *number)?;
+            let Some(file) = self.files.live.get(number) else { continue };
+            let Some(add) = self.state.files.get(&file.path) else { continue };
+            let all = held.map_or_else(|| rows.clone(), |held| held.as_ref() | rows);
+            actions.push(add.remove(millis, true).into());
+            if all.len() == file.rows {
+                self.pending.removed.insert(*number);
+                continue;
+            }
+            touched.push(Touched {
+                add: Add { data_change: true, ..add.clone() },
+                number: *number,
+                vector: Some(Arc::new(all)),
+                is_new: false,
+            });
+        }
+        for (number, file) in &self.pending.files {
+            let add = Add {
+                path: file.path.clone(),
+                partition_values: BTreeMap::new(),
+                size: file.bytes as i64,
+                modification_time: millis,
+                data_change: true,
+                stats: Some(file.stats.clone()),
+                deletion_vector: None,
+            };
+            let struck = strikes.get(number).cloned();
+            if struck.as_ref().is_some_and(|rows| rows.len() == file.rows) {
+                self.store.remove(&file.path)?;
+                continue;
+            }
+            touched.push(Touched { add, number: *number, vector: struck.map(Arc::new), is_new: true });
+        }
+        let vectors: Vec<&RoaringBitmap> = touched.iter().filter_map(|t| t.vector.as_deref()).collect();
+        if !vectors.is_empty() {
+            let mut references = vector::write(&self.store, &vectors)?.into_iter();
+            for touched in touched.iter_mut().filter(|t| t.vector.is_some()) {
+                touched.add.deletion_vector = references.next();
+            }
+        }
+        actions.extend(touched.iter().map(|t| Action::from(t.add.clone())));
+        Ok(touched)
+    }
+
+    /// Puts the next version; when somebody else was faster, looks at what they did.
+    pub(super) fn put(&mut self, actions: Vec<Action>) -> Result<()> {
+        loop {
+            let version = self.state.version + 1;
+            if log::put(&self.store, version, &actions)? {
+                self.state.apply(version, actions);
+                return Ok(());
+            }
+            let place = self.store.path(&log::commit_name(version)).display().to_string();
+            let Some(theirs) = log::read(&self.store, version)? else { continue };
+            let prefix = format!("tidewire/{}/", self.config.owner());
+            if theirs.iter().any(|a| a.txn.as_ref().is_some_and(|t| t.app_id.starts_with(&prefix))) {
+                return Err(Error::conflict(format!("another instance owns this table: it put {place}"))
+                    .hint("stop one of the two processes that run this pipeline")
+                    .on_table(self.name()));
+            }
+            let ours = |a: &Action| a.domain_metadata.as_ref().is_some_and(|d| d.domain.starts_with("tidewire"));
+            let touches =
+                |a: &Action| a.add.is_some() || a.remove.is_some() || a.meta_data.is_some() || a.protocol.is_some();
+            if theirs.iter().any(|a| touches(a) || ours(a)) {
+                return Err(
+                    Error::conflict(format!("another writer changed the table: it put {place}")).on_table(self.name())
+                );
+            }
+            self.state.apply(version, theirs);
+        }
+    }
+
+    /// The version is put: the files, the index and what waits follow.
+    fn take_over(&mut self, pending: Pending, touched: Vec<Touched>) -> Result<()> {
+        pending.removed.iter().for_each(|number| self.files.remove(*number));
+        for touched in touched {
+            let mut file = LiveFile::of(&touched.add)?;
+            if let Some(vector) = touched.vector {
+                file.vector = Vector::Loaded(vector);
+            }
+            self.files.insert(touched.number, file);
+        }
+        let (nothing, stamp) = (self.nothing(), self.stamp());
+        let Some(index) = self.index.as_mut() else { return Ok(()) };
+        if pending.emptied {
+            index.clear(nothing)?;
+        }
+        index.commit(|| stamp)
+    }
+
+    fn nothing(&self) -> crate::index::Stamp {
+        crate::index::Stamp { files: BTreeMap::new(), ..self.stamp() }
+    }
+}
+
+pub(super) fn commit_info(millis: i64, operation: &str) -> Action {
+    let info = serde_json::json!({
+        "timestamp": millis,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": concat!("tidewire/", env!("CARGO_PKG_VERSION")),
+    });
+    Action { commit_info: Some(info), ..Action::default() }
+}

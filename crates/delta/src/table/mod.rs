@@ -1,0 +1,289 @@
+//! One table of the lake: its log, index, what waits for the next commit, and its upkeep.
+
+mod commit;
+mod fetch;
+mod files;
+mod pending;
+mod rebuild;
+mod upkeep;
+mod whole_row;
+mod write;
+
+pub use commit::Committed;
+
+use crate::config::Config;
+use crate::index::{Index, Stamp};
+use crate::key::KeyReader;
+use crate::log::action::{Action, DomainMetadata, Format, Metadata, Protocol};
+use crate::log::{self, State};
+use crate::rows::{Evolution, Layout};
+use crate::store::Store;
+use files::Files;
+use pending::Pending;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Boundary, Error, Key, Position, Result, Schema, TableName, TopicPartition};
+
+/// The domain of the log that holds what changes with every commit.
+pub const PROGRESS_DOMAIN: &str = "tidewire";
+/// The domain that holds how the source's table lies in the lake.
+pub const LAYOUT_DOMAIN: &str = "tidewire.layout";
+const FORMAT: u32 = 1;
+
+/// What the table says of itself, in the same commit as the rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    pub format: u32,
+    /// Pipeline and sink.
+    pub owner: String,
+    /// The table holds everything up to here.
+    #[serde(flatten)]
+    pub boundary: Boundary,
+    /// Rows at or below are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<Position>,
+    /// The lowest position of a change that came under this kind of schema: changes of another kind below it are stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Position>,
+    /// The highest position of a row that was ever written.
+    pub high: Position,
+}
+
+pub struct Table {
+    store: Store,
+    config: Arc<Config>,
+    topic: String,
+    state: State,
+    mark: Mark,
+    layout: Arc<Layout>,
+    /// None for tables whose rows are known by position only.
+    keys: Option<KeyReader>,
+    files: Files,
+    index: Option<Index>,
+    pending: Pending,
+    upkeep: upkeep::Upkeep,
+}
+
+/// Percent-encoded as topics are, so that any name is a folder's name and no two names meet.
+pub fn encode_name(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+pub fn topic_of(table: &TableName) -> String {
+    format!("{}.{}", encode_name(&table.schema), encode_name(&table.name))
+}
+
+pub fn folder_of(table: &TableName) -> String {
+    format!("{}/{}", encode_name(&table.schema), encode_name(&table.name))
+}
+
+/// What a table's log says of its layout and progress; none when Tidewire didn't make it.
+pub fn read_domains(state: &State, place: &str) -> Result<Option<(Mark, Layout)>> {
+    let (Some(mark), Some(layout)) = (state.domains.get(PROGRESS_DOMAIN), state.domains.get(LAYOUT_DOMAIN)) else {
+        return Ok(None);
+    };
+    let bad = |e: serde_json::Error| Error::invalid(format!("{place}: Tidewire's part of the log can't be read: {e}"));
+    let mark: Mark = serde_json::from_str(mark).map_err(bad)?;
+    if mark.format != FORMAT {
+        return Err(Error::invalid(format!(
+            "{place}: the table was written by a newer Tidewire (format {})",
+            mark.format
+        )));
+    }
+    Ok(Some((mark, serde_json::from_str(layout).map_err(bad)?)))
+}
+
+impl Table {
+    /// Opens the table in a folder; none when there is none. Its index is opened by the first write.
+    pub fn open(store: Store, config: Arc<Config>) -> Result<Option<Table>> {
+        let Some(state) = State::load(&store, None)? else { return Ok(None) };
+        let place = store.root().display().to_string();
+        let Some((mark, layout)) = read_domains(&state, &place)? else {
+            return Err(Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"))
+                .hint("point the sink at a path of its own"));
+        };
+        if mark.owner != config.owner() {
+            return Err(Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner()))
+                .hint("give each pipeline and sink a path of its own"));
+        }
+        state.check_writable(&place)?;
+        let files = Files::new(&state, &BTreeMap::new(), 0)?;
+        Ok(Some(Table::of(store, config, state, mark, layout, files)))
+    }
+
+    fn of(store: Store, config: Arc<Config>, state: State, mark: Mark, layout: Layout, files: Files) -> Table {
+        let keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema));
+        Table {
+            topic: topic_of(&layout.schema.table),
+            pending: Pending::new(&mark),
+            upkeep: upkeep::Upkeep::new(&state),
+            store,
+            config,
+            state,
+            mark,
+            layout: Arc::new(layout),
+            keys,
+            files,
+            index: None,
+        }
+    }
+
+    /// Makes the table: version 0 holds its columns and no rows.
+    pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>) -> Result<Table> {
+        store.make_folder(log::FOLDER)?;
+        let layout = Layout::new(schema);
+        let mark = Mark {
+            format: FORMAT,
+            owner: config.owner(),
+            boundary: Boundary::default(),
+            truncate: None,
+            since: None,
+            high: Position::ZERO,
+        };
+        let millis = config.now() / 1000;
+        let metadata = Metadata {
+            id: uuid::Uuid::new_v4().to_string(),
+            name: Some(layout.schema.table.name.clone()),
+            description: None,
+            format: Format { provider: "parquet".into(), options: BTreeMap::new() },
+            schema_string: layout.delta(),
+            partition_columns: Vec::new(),
+            configuration: table_properties(&config),
+            created_time: Some(millis),
+        };
+        let actions = vec![
+            commit::commit_info(millis, "CREATE TABLE"),
+            protocol_of(&layout).into(),
+            metadata.into(),
+            domain(PROGRESS_DOMAIN, &mark)?.into(),
+            domain(LAYOUT_DOMAIN, &layout)?.into(),
+        ];
+        if !log::put(&store, 0, &actions)? {
+            return Err(Error::conflict(format!("{}: somebody else made the table just now", store.root().display())));
+        }
+        let Some(state) = State::load(&store, None)? else {
+            return Err(Error::bug(format!("{}: the table that was just made isn't there", store.root().display())));
+        };
+        let files = Files::new(&state, &BTreeMap::new(), 0)?;
+        Ok(Table::of(store, config, state, mark, layout, files))
+    }
+
+    pub fn name(&self) -> &TableName {
+        &self.layout.schema.table
+    }
+
+    pub fn boundary(&self) -> Boundary {
+        self.mark.boundary
+    }
+
+    /// Offsets of the next messages that the table's last commit names.
+    pub fn offsets(&self) -> impl Iterator<Item = (TopicPartition, u64)> + '_ {
+        let prefix = format!("tidewire/{}/", self.config.owner());
+        self.state.txns.iter().filter_map(move |(app_id, version)| {
+            let (topic, partition) = app_id.strip_prefix(&prefix)?.rsplit_once('/')?;
+            let partition = TopicPartition { topic: topic.into(), partition: partition.parse().ok()? };
+            Some((partition, *version as u64))
+        })
+    }
+
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    pub fn id_and_version(&self) -> (&str, u64) {
+        (&self.state.metadata.id, self.state.version)
+    }
+
+    /// Files, and rows that aren't struck (deleted ones among them).
+    pub fn size(&self) -> (usize, u64) {
+        (self.files.live.len(), self.files.live.values().map(|f| f.rows - f.struck()).sum())
+    }
+
+    /// Entries and bytes of the index.
+    pub fn index_size(&self) -> (usize, u64) {
+        self.index.as_ref().map_or((0, 0), Index::size)
+    }
+
+    /// Waits until the index's threads and a merge of files in flight are done, and takes them in.
+    pub fn settle(&mut self) -> Result<()> {
+        self.end_merge(true)?;
+        self.upkeep.wait_for_checkpoint();
+        self.index.as_mut().map_or(Ok(()), Index::settle)
+    }
+
+    /// Follows the source's schema as far as the rows stay; a schema under which they mean something else takes effect
+    /// with its first change, whose position says from when on.
+    pub fn prepare(&mut self, schema: &Arc<Schema>) -> Result<()> {
+        self.open_index()?;
+        if self.layout.schema == *schema {
+            return Ok(());
+        }
+        match self.layout.evolve(schema) {
+            Evolution::Same(layout) => self.adopt(layout, false),
+            Evolution::Grown(layout) => self.adopt(layout, true),
+            Evolution::Replaced(_) => Ok(()),
+        }
+    }
+
+    fn adopt(&mut self, layout: Layout, columns_changed: bool) -> Result<()> {
+        // Rows that wait are in the old order.
+        self.flush()?;
+        self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema));
+        self.layout = Arc::new(layout);
+        self.pending.layout_changed = true;
+        self.pending.columns_changed |= columns_changed;
+        Ok(())
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            table_id: self.state.metadata.id.clone(),
+            version: self.state.version,
+            files: self.files.paths(),
+            next_file: self.files.next(),
+        }
+    }
+}
+
+fn table_properties(config: &Config) -> BTreeMap<String, Option<String>> {
+    let seconds = |d: std::time::Duration| Some(format!("interval {} seconds", d.as_secs()));
+    BTreeMap::from([
+        ("delta.enableDeletionVectors".into(), Some("true".into())),
+        ("delta.deletedFileRetentionDuration".into(), seconds(config.upkeep.file_retention)),
+        ("delta.logRetentionDuration".into(), seconds(config.upkeep.log_retention)),
+    ])
+}
+
+fn protocol_of(layout: &Layout) -> Protocol {
+    let mut reader = vec!["deletionVectors".to_string()];
+    let mut writer = vec!["deletionVectors".to_string(), "domainMetadata".to_string()];
+    if layout.has_ntz() {
+        reader.push("timestampNtz".into());
+        writer.push("timestampNtz".into());
+    }
+    Protocol {
+        min_reader_version: 3,
+        min_writer_version: 7,
+        reader_features: Some(reader),
+        writer_features: Some(writer),
+    }
+}
+
+fn domain(name: &str, value: &impl Serialize) -> Result<DomainMetadata> {
+    let configuration =
+        serde_json::to_string(value).map_err(|e| Error::bug(format!("{name} has no JSON form")).caused_by(e))?;
+    Ok(DomainMetadata { domain: name.into(), configuration, removed: false })
+}
+
+/// An action with Tidewire's own progress.
+fn progress_action(mark: &Mark) -> Result<Action> {
+    Ok(domain(PROGRESS_DOMAIN, mark)?.into())
+}

@@ -1,0 +1,316 @@
+use super::fetch::complete;
+use super::pending::{Buffer, Buffered};
+use super::Table;
+use crate::data::{self, FileWriter, Rows};
+use crate::index::Place;
+use crate::rows::{Encoder, Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
+use std::sync::Arc;
+use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
+use tidewire_connector::{TableBatch, Written};
+use tidewire_flow::passes;
+
+/// A row that passed the guard.
+pub(super) struct Incoming {
+    pub key: u128,
+    /// In the order of `Layout::write_order`; what is missing at its end is NULL.
+    pub row: Row,
+    pub stamp: Stamp,
+    /// The row that it replaces.
+    pub old: Option<Place>,
+}
+
+impl Incoming {
+    pub fn of(change: &Change, key: u128, row: Row, old: Option<Place>) -> Incoming {
+        let stamp = Stamp { position: change.position, op: change.op, committed_at: change.committed_at };
+        Incoming { key, row, stamp, old }
+    }
+}
+
+impl Table {
+    /// Applies a batch to what waits for the next commit. A `Malformed` error leaves everything as it was.
+    pub fn write(&mut self, batch: TableBatch) -> Result<Written> {
+        self.open_index()?;
+        let mut written = Written::default();
+        let TableBatch { schema, mut truncate, mut changes } = batch;
+        if self.layout.schema != schema {
+            match self.layout.evolve(&schema) {
+                Evolution::Same(layout) => self.adopt(layout, false)?,
+                Evolution::Grown(layout) => self.adopt(layout, true)?,
+                Evolution::Replaced(layout) => {
+                    // A repetition of what came before the table changed its kind.
+                    let since = self.pending.since.unwrap_or(Position::ZERO);
+                    let all = changes.len();
+                    changes.retain(|change| change.position >= since);
+                    truncate = truncate.filter(|at| *at >= since);
+                    written.stale += (all - changes.len()) as u64;
+                    if changes.is_empty() && truncate.is_none() {
+                        return Ok(written);
+                    }
+                    self.replace(layout)?;
+                }
+            }
+        }
+        if let Some(first) = changes.iter().map(|change| change.position).chain(truncate).min() {
+            self.pending.since = Some(self.pending.since.map_or(first, |since| since.min(first)));
+        }
+        if let Some(at) = truncate {
+            self.truncate(at)?;
+        }
+        let incoming = match self.layout.schema.key {
+            Key::Columns(_) => self.decide(&changes, &mut written)?,
+            Key::Position => self.decide_by_position(&changes, &mut written),
+            Key::WholeRow => self.decide_whole_rows(&changes, &mut written)?,
+        };
+        incoming.iter().try_for_each(|row| self.check_text(row))?;
+        written.applied = incoming.len() as u64;
+        incoming.into_iter().for_each(|row| self.apply(row));
+        if self.pending.buffer.as_ref().is_some_and(|buffer| buffer.bytes >= self.config.buffer_bytes) {
+            self.flush()?;
+        }
+        Ok(written)
+    }
+
+    /// The guard for tables with key columns.
+    fn decide(&mut self, changes: &[Change], written: &mut Written) -> Result<Vec<Incoming>> {
+        let Some(keys) = self.keys.as_mut() else { return Ok(Vec::new()) };
+        let rows = changes.iter().map(|change| {
+            let missing = || Error::bug(format!("a truncate stands among the changes of {}", self.layout.schema.table));
+            change.key_row().ok_or_else(missing).and_then(|row| keys.key(row)).map_err(|e| e.at(change.position))
+        });
+        let keys = rows.collect::<Result<Vec<u128>>>()?;
+        refuse_twins(&keys, &self.layout)?;
+        let found = self.lookup(&keys);
+        let mut incoming = Vec::with_capacity(changes.len());
+        // Changes that need columns of the row that they replace.
+        let mut partial = Vec::new();
+        for ((change, key), found) in changes.iter().zip(keys).zip(found) {
+            let old = found.filter(|place| self.is_alive(place));
+            if !passes(change.position, old.map(|place| place.position), self.pending.truncate) {
+                written.stale += 1;
+                continue;
+            }
+            let (Some(row), Op::Read | Op::Create | Op::Update) = (&change.after, change.op) else {
+                let row = change.before.clone().unwrap_or_else(|| Row::from_datums([]));
+                incoming.push(Incoming::of(change, key, row, old));
+                continue;
+            };
+            let row = match &change.before {
+                Some(before) => row.completed_from(before),
+                None => row.clone(),
+            };
+            let live = old.filter(|place| !place.deleted);
+            match live {
+                _ if !row.has_unchanged() && !live.is_some_and(|place| self.keeps_dropped_values(place.file)) => {
+                    incoming.push(Incoming::of(change, key, row, old));
+                }
+                Some(place) if change.op == Op::Update || !row.has_unchanged() => {
+                    partial.push((Incoming::of(change, key, row, old), place));
+                }
+                _ => written.incomplete += 1,
+            }
+        }
+        if !partial.is_empty() {
+            let held = self.fetch(&partial)?;
+            for ((mut row, place), held) in partial.into_iter().zip(held) {
+                let held = held.ok_or_else(|| {
+                    Error::bug(format!("row {} of a file of {} isn't there", place.row, self.layout.schema.table))
+                })?;
+                row.row = complete(&row.row, &held, self.layout.schema.columns.len());
+                incoming.push(row);
+            }
+        }
+        Ok(incoming)
+    }
+
+    /// Tables without a key and without old rows: every change is a row, once.
+    fn decide_by_position(&mut self, changes: &[Change], written: &mut Written) -> Vec<Incoming> {
+        let mut incoming = Vec::with_capacity(changes.len());
+        let mut high = self.pending.high;
+        for change in changes {
+            let row = change.key_row().cloned().unwrap_or_else(|| Row::from_datums([]));
+            if !passes(change.position, Some(high), self.pending.truncate) {
+                written.stale += 1;
+            } else if change.op != Op::Delete && row.has_unchanged() {
+                written.incomplete += 1;
+            } else {
+                high = change.position;
+                incoming.push(Incoming::of(change, 0, row, None));
+            }
+        }
+        incoming
+    }
+
+    pub(super) fn lookup(&self, keys: &[u128]) -> Vec<Option<Place>> {
+        self.index.as_ref().map_or_else(|| vec![None; keys.len()], |index| index.lookup(keys))
+    }
+
+    /// Is the row that an index entry names still there?
+    pub(super) fn is_alive(&self, place: &Place) -> bool {
+        let pending = &self.pending;
+        let buffered = pending.buffer.as_ref().is_some_and(|buffer| buffer.file == place.file);
+        let held = buffered
+            || pending.files.contains_key(&place.file)
+            || (self.files.live.contains_key(&place.file) && !pending.removed.contains(&place.file));
+        held && passes(place.position, None, pending.truncate)
+    }
+
+    /// Text that isn't UTF-8 can't be stored as text; it is found before anything is changed.
+    fn check_text(&self, row: &Incoming) -> Result<()> {
+        for (i, datum) in row.row.columns().enumerate() {
+            let tidewire_change::Datum::Text(text) = datum else { continue };
+            if std::str::from_utf8(text).is_err() {
+                let schema = &self.layout.schema;
+                let column = schema.columns.get(i).map_or("?", |column| column.name.as_str());
+                return Err(Error::malformed(format!(
+                    "column {column:?} of {} at {} isn't valid UTF-8",
+                    schema.table, row.stamp.position
+                ))
+                .hint("Delta's strings are UTF-8; store such data as bytea, or leave the column out")
+                .on_table(&schema.table)
+                .at(row.stamp.position));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, row: Incoming) {
+        if let Some(old) = row.old {
+            self.strike(old);
+        }
+        let pending = &mut self.pending;
+        let buffer =
+            pending.buffer.get_or_insert_with(|| Buffer { file: self.files.reserve(), rows: Vec::new(), bytes: 0 });
+        if let Some(index) = &mut self.index {
+            let place = Place {
+                file: buffer.file,
+                row: buffer.rows.len() as u32,
+                position: row.stamp.position,
+                deleted: row.stamp.op == Op::Delete,
+            };
+            index.put(row.key, place);
+        }
+        pending.high = pending.high.max(row.stamp.position);
+        pending.rows += 1;
+        buffer.bytes += row.row.encoded().len();
+        buffer.rows.push(Buffered { key: row.key, row: row.row, stamp: row.stamp, dead: false });
+    }
+
+    fn strike(&mut self, old: Place) {
+        match &mut self.pending.buffer {
+            Some(buffer) if buffer.file == old.file => {
+                let row = &mut buffer.rows[old.row as usize];
+                row.dead = true;
+                buffer.bytes -= row.row.encoded().len();
+            }
+            _ => {
+                self.pending.strikes.entry(old.file).or_default().insert(old.row);
+            }
+        }
+    }
+
+    /// Makes a file of the rows that wait.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let Some(mut buffer) = self.pending.buffer.take() else { return Ok(()) };
+        buffer.rows.retain(|row| !row.dead);
+        if buffer.rows.is_empty() {
+            return Ok(());
+        }
+        let ordered = self.keys.as_ref().is_some_and(|keys| keys.keeps_order());
+        if ordered && !buffer.rows.is_sorted_by_key(|row| row.key) {
+            buffer.rows.sort_unstable_by_key(|row| row.key);
+        }
+        let mut encoder = Encoder::new(self.layout.clone(), buffer.rows.len());
+        for (i, row) in buffer.rows.iter().enumerate() {
+            encoder.push(&row.row, row.stamp)?;
+            if let Some(place) = self.index.as_mut().and_then(|index| index.pending_mut(row.key)) {
+                place.row = i as u32;
+            }
+        }
+        drop(std::mem::take(&mut buffer.rows));
+        let batch = encoder.finish()?;
+        let mut writer = FileWriter::create(&self.store, &self.layout, batch.schema())?;
+        writer.write(&batch)?;
+        self.pending.files.insert(buffer.file, writer.finish()?);
+        self.index.as_mut().map_or(Ok(()), |index| index.spill())
+    }
+
+    /// Rows at or below `at` are gone.
+    fn truncate(&mut self, at: Position) -> Result<()> {
+        if self.pending.truncate.is_some_and(|known| at <= known) {
+            return Ok(());
+        }
+        self.pending.truncate = Some(at);
+        if self.pending.high <= at {
+            return self.empty();
+        }
+        // Later rows are here already (a repetition, or another partition was faster): they stay.
+        self.flush()?;
+        let live = self.files.live.keys().filter(|number| !self.pending.removed.contains(number)).copied();
+        let files: Vec<u32> = live.chain(self.pending.files.keys().copied()).collect();
+        for number in files {
+            let vector = self.files.vector(&self.store, number)?;
+            let pending = self.pending.files.get(&number).map(|file| file.path.clone());
+            let live = self.files.live.get(&number).map(|file| file.path.clone());
+            let Some(path) = pending.or(live) else { continue };
+            let strikes = self.pending.strikes.entry(number).or_default();
+            data::read(&self.store, &path, &[LSN, SEQ, DELETED], Rows::But(vector.as_deref()), |numbers, batch| {
+                let marks = Marks::of(batch)?;
+                strikes.extend(numbers.iter().enumerate().filter(|(i, _)| marks.position(*i) <= at).map(|(_, n)| *n));
+                Ok(())
+            })?;
+        }
+        self.pending.strikes.retain(|_, rows| !rows.is_empty());
+        Ok(())
+    }
+
+    /// All rows go.
+    fn empty(&mut self) -> Result<()> {
+        self.pending.buffer = None;
+        self.pending.strikes.clear();
+        for file in std::mem::take(&mut self.pending.files).into_values() {
+            self.store.remove(&file.path)?;
+        }
+        self.pending.removed.extend(self.files.live.keys());
+        self.pending.emptied = true;
+        if let Some(index) = &mut self.index {
+            index.discard();
+        }
+        Ok(())
+    }
+
+    /// The table becomes another one. Changes below the highest position that it ever held belong to the old one; placed
+    /// reads may stand at that position, so it isn't excluded itself.
+    fn replace(&mut self, layout: Layout) -> Result<()> {
+        self.empty()?;
+        let high = self.pending.high;
+        let below = match (high.commit, high.ordinal) {
+            (0, 0) => None,
+            (commit, 0) => Some(Position::end_of(commit - 1)),
+            (commit, ordinal) => Some(Position::new(commit, ordinal - 1)),
+        };
+        self.pending.truncate = self.pending.truncate.max(below);
+        self.pending.since = None;
+        self.adopt(layout, true)?;
+        if self.index.is_none() {
+            self.open_index()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+}
+
+/// Two changes of one key in a batch would become two rows.
+fn refuse_twins(keys: &[u128], layout: &Layout) -> Result<()> {
+    if keys.is_sorted_by(|a, b| a < b) {
+        return Ok(());
+    }
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(Error::bug(format!("a batch of {} has two changes of one key", layout.schema.table))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,104 @@
+//! Random work, cut, repeated, thrown away and reopened at random points.
+
+use crate::support::work::{KeyKind, Random, Source};
+use crate::support::*;
+use tidewire_change::*;
+use tidewire_connector::Sink;
+use tidewire_delta::Config;
+
+/// A folder that doesn't wait for anything: small buffers, little memory, much upkeep.
+fn busy(path: &std::path::Path) -> Config {
+    let mut config = Config::new(path, "p", "lake");
+    config.buffer_bytes = 4000;
+    config.index_entries = 40;
+    config.upkeep.merge_files = 4;
+    config.upkeep.classes_bytes = vec![20_000, 60_000];
+    config.upkeep.checkpoint_commits = 7;
+    config
+}
+
+async fn run(seed: u64, kind: KeyKind) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = busy(folder.path());
+    let mut random = Random::new(seed);
+    let mut source = Source::new(kind, 60);
+    let schema = source.schema.clone();
+    let topic = TopicPartition { topic: "public.t".into(), partition: 0 };
+    let mut sink = open(&config).await;
+    // `at`: the offset that is written next; `committed`: the one that a restart goes on at.
+    let (mut at, mut committed) = (0usize, 0usize);
+    for _ in 0..150 {
+        match random.below(100) {
+            0..=59 => {
+                let many = 1 + random.below(30);
+                source.transact(&mut random, many);
+            }
+            60..=79 if at < source.log.len() => {
+                let end = at + 1 + random.below((source.log.len() - at) as u64) as usize;
+                // Now and then from an earlier point.
+                let from = if random.chance(20) { random.below(at as u64 + 1) as usize } else { at };
+                let written = write(&mut sink, &schema, source.log[from..end].to_vec()).await;
+                assert_eq!(written.incomplete, 0, "seed {seed}");
+                at = end;
+            }
+            80..=91 => {
+                let commit = source.log[..at].last().map_or(0, |c| c.position.commit);
+                sink.commit(&progress(&schema, at as u64, commit)).await.unwrap();
+                committed = at;
+            }
+            92..=94 => {
+                drop(sink);
+                if random.chance(40) {
+                    let index = folder_of(&config, &schema).join("_tidewire");
+                    if index.exists() {
+                        std::fs::remove_dir_all(index).unwrap();
+                    }
+                }
+                sink = open(&config).await;
+                let held = sink.committed().await.unwrap();
+                assert_eq!(held.offsets.get(&topic).copied().unwrap_or(0), committed as u64, "seed {seed}");
+                at = committed;
+            }
+            95 => sink.settle().await.unwrap(),
+            _ => {
+                sink.open().await.unwrap();
+                at = committed;
+            }
+        }
+    }
+    let rest = source.log[at..].to_vec();
+    write(&mut sink, &schema, rest).await;
+    sink.commit(&progress(&schema, source.log.len() as u64, 1_000_000)).await.unwrap();
+    let (rows, position) = inspect(&config, &schema, None).await;
+    assert_eq!(rows, source.sorted(), "seed {seed}");
+    assert_eq!(position, Position::end_of(1_000_000));
+    // Everything once more changes nothing.
+    let again = write(&mut sink, &schema, source.log.clone()).await;
+    assert_eq!((again.applied, again.incomplete), (0, 0), "seed {seed}");
+    sink.commit(&progress(&schema, source.log.len() as u64, 1_000_000)).await.unwrap();
+    sink.settle().await.unwrap();
+    validator::check(&folder_of(&config, &schema));
+    assert_eq!(inspect(&config, &schema, None).await.0, source.sorted(), "seed {seed}");
+    readers::check(&config, &schema, &source.sorted());
+}
+
+#[tokio::test]
+async fn random_work_with_integer_keys_is_equal_in_every_reader() {
+    for seed in 0..6 {
+        run(seed, KeyKind::Integer).await;
+    }
+}
+
+#[tokio::test]
+async fn random_work_with_uuid_keys_is_equal_in_every_reader() {
+    for seed in 100..104 {
+        run(seed, KeyKind::Uuid).await;
+    }
+}
+
+#[tokio::test]
+async fn random_work_with_hashed_keys_is_equal_in_every_reader() {
+    for seed in 200..204 {
+        run(seed, KeyKind::Mixed).await;
+    }
+}
