@@ -129,13 +129,13 @@ impl Collected {
         self.groups[group].push(change, message);
     }
 
-    /// Notes how far the fetched messages reach.
-    pub fn pass(&mut self, reached: Reached, boundary: Option<Boundary>) {
+    /// Notes how far the fetched messages reach. `within`: some of them belong to a source transaction.
+    pub fn pass(&mut self, reached: Reached, boundary: Option<Boundary>, within: bool) {
         self.progress.offsets.extend(reached.0);
         if let Some(boundary) = boundary {
             self.progress.boundary = boundary;
         }
-        self.at_boundary = boundary.is_some();
+        self.at_boundary = boundary.is_some() || (self.at_boundary && !within);
     }
 
     /// Everything collected was handed to the sink: its credit goes back.

@@ -88,6 +88,8 @@ impl Deliver {
     /// Sorts fetched messages into the groups of their tables.
     async fn take(&mut self, fetched: Fetched, collected: &mut Collected) -> Result<()> {
         let reached = Reached::by(&fetched);
+        // Schemas, dead letters and notes are no part of a source transaction.
+        let within = fetched.messages.iter().any(|m| !topic::is_internal(&m.topic));
         collected.credit.merge(fetched.credit);
         for message in fetched.messages {
             if message.value.is_empty() {
@@ -109,7 +111,7 @@ impl Deliver {
                 Err(error) => return Err(self.blame(error, message)),
             }
         }
-        collected.pass(reached, fetched.boundary);
+        collected.pass(reached, fetched.boundary, within);
         if collected.bytes == 0 {
             collected.written();
         }

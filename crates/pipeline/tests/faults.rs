@@ -1,0 +1,247 @@
+//! What the supervisor makes of each kind of error.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+use support::bus::MemoryBus;
+use support::sink::Store;
+use support::source::World;
+use support::{caught_up, config, until, Log, TestClock};
+use tidewire_change::{Error, ErrorKind, Message};
+use tidewire_connector::{BoxFuture, BusWriter, Inspect};
+use tidewire_pipeline::{diagnose, DeadLetter, InspectFactory, Pipeline, PipelineConfig, Running, Severity, SinkSpec};
+
+struct Bench {
+    log: Log,
+    world: World,
+    bus: MemoryBus,
+    store: Store,
+    clock: Arc<TestClock>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let log = Log::default();
+        let (world, bus) = (World::new(&log), MemoryBus::new(&log));
+        world.add_table("orders");
+        world.add_table("lines");
+        Bench { store: Store::new("lake", &log), world, bus, log, clock: TestClock::new() }
+    }
+
+    /// With eyes on both sides, so that repairs run.
+    async fn start(&self) -> Running {
+        let (world, store) = (self.world.clone(), self.store.clone());
+        let source_inspect = Some(eyes(move || world.inspect()));
+        let mut spec = SinkSpec::new("lake", self.store.sink(), self.bus.reader("lake"));
+        spec.inspect = Some(eyes(move || store.inspect()));
+        let config = PipelineConfig { source_inspect, ..config(&self.clock) };
+        Pipeline::start(config, self.world.source(), Arc::new(self.bus.clone()), vec![spec]).await.expect("it starts")
+    }
+
+    fn assert_equal(&self, table: &str) {
+        let mut source = self.world.rows(table);
+        source.sort_by(|a, b| a.encoded().cmp(b.encoded()));
+        assert_eq!(self.store.rows(table), source);
+    }
+}
+
+fn eyes(make: impl Fn() -> Box<dyn Inspect> + Send + Sync + 'static) -> InspectFactory {
+    Arc::new(move || -> BoxFuture<'static, _> {
+        let inspect = make();
+        Box::pin(async { Ok(inspect) })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_cannot_be_followed_is_parked_the_others_go_on_and_a_restart_mends_it() {
+    let bench = Bench::new();
+    bench.store.faults.on("prepare", 1, || Error::schema("the column moved").hint("move it back"));
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    until("it is parked", || !running.status().sinks[0].parked.is_empty()).await;
+    bench.world.commit("lines", &[(1, Some("b"))]);
+    bench.world.commit("orders", &[(2, Some("c"))]);
+    caught_up(&running).await;
+    bench.assert_equal("lines");
+    assert!(bench.store.rows("orders").is_empty());
+    let status = running.status();
+    assert_eq!(status.sinks[0].parked["shop.orders"].why, "the column moved");
+    let finding = diagnose(&status).into_iter().find(|f| f.what.contains("parked")).expect("it is told");
+    assert_eq!(finding.severity, Severity::Critical);
+    assert!(finding.next.contains("move it back"), "{finding}");
+    running.stop().await.unwrap();
+
+    // The progress has passed the skipped changes; the repair that was written down brings the rows.
+    let running = bench.start().await;
+    until("it is mended", || running.status().repairs.is_empty()).await;
+    bench.assert_equal("orders");
+    assert!(running.status().sinks[0].parked.is_empty());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_others_are_applied() {
+    let bench = Bench::new();
+    *bench.store.poison.lock().unwrap() = Some("poison".into());
+    for id in 0..40 {
+        bench.world.commit("orders", &[(id, Some(if id == 23 { "poison" } else { "fine" }))]);
+    }
+    bench.world.commit("lines", &[(1, Some("b"))]);
+    let running = bench.start().await;
+    caught_up(&running).await;
+    assert_eq!(bench.store.rows("orders").len(), 39);
+    bench.assert_equal("lines");
+    let letters = bench.bus.messages("__dead_letters");
+    assert_eq!(letters.len(), 1);
+    let letter: DeadLetter = serde_json::from_slice(&letters[0].value).unwrap();
+    assert_eq!((letter.topic.as_str(), letter.sink.as_str(), letter.attempts), ("shop.orders", "lake", 3));
+    assert!(letter.reason.contains("a value can't be stored") && letter.last >= letter.first);
+    let message = bench.bus.messages("shop.orders").into_iter();
+    let message = message.filter(|m| (m.partition, m.offset) == (letter.partition, letter.offset)).next().unwrap();
+    assert_eq!(message.key, b"23".as_slice());
+    assert!(!letter.value.is_empty());
+    let status = running.status();
+    assert_eq!((status.sinks[0].dead_letters, &status.sinks[0].loop_state.trouble), (1, &None));
+    assert!(diagnose(&status).iter().any(|f| f.next.contains("topic read __dead_letters")));
+    running.stop().await.unwrap();
+    let running = bench.start().await;
+    assert_eq!(running.status().sinks[0].dead_letters, 1, "it is not forgotten");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_are_no_message_go_to_the_dead_letters() {
+    let bench = Bench::new();
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    caught_up(&running).await;
+    let junk = Message {
+        topic: "shop.orders".into(),
+        partition: 0,
+        key: "9".into(),
+        value: vec![1u8, b'?', 7, 7].into(),
+        timestamp: 0,
+    };
+    bench.bus.append(vec![junk], None).await.unwrap();
+    bench.world.commit("orders", &[(2, Some("b"))]);
+    caught_up(&running).await;
+    bench.assert_equal("orders");
+    let letter: DeadLetter = serde_json::from_slice(&bench.bus.messages("__dead_letters")[0].value).unwrap();
+    assert_eq!((letter.key.as_str(), letter.value.as_str()), ("OQ==", "AT8HBw=="));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_the_bus_does_not_take_is_not_skipped() {
+    let bench = Bench::new();
+    *bench.store.poison.lock().unwrap() = Some("poison".into());
+    bench.world.commit("orders", &[(1, Some("poison"))]);
+    let running = bench.start().await;
+    until("it was captured", || bench.bus.messages("shop.orders").len() == 1).await;
+    bench.bus.faults.on("append", 1, || Error::unavailable("the disk is full"));
+    caught_up(&running).await;
+    assert_eq!(bench.bus.messages("__dead_letters").len(), 1);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_be_changed_by_the_user_stops_everything_with_the_message() {
+    for call in ["open", "next", "append", "write"] {
+        let bench = Bench::new();
+        let faults = match call {
+            "append" => &bench.bus.faults,
+            "write" => &bench.store.faults,
+            _ => &bench.world.faults,
+        };
+        faults.on(call, 1, || Error::invalid("the folder is not writable").hint("give the right"));
+        let running = bench.start().await;
+        bench.world.commit("orders", &[(1, Some("a"))]);
+        let error = tokio::time::timeout(Duration::from_secs(60), running.wait()).await.expect("it ends").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().ends_with("the folder is not writable — give the right"), "{error}");
+        assert!(running.caught_up().await.is_err(), "who waits is told");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_loop_is_a_bug_and_stops_the_others() {
+    let bench = Bench::new();
+    bench.store.faults.on("write", 1, || panic!("this panic belongs to the test"));
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    let error = running.wait().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Bug);
+    assert!(error.message().contains("sink lake"), "{error}");
+    assert!(bench.log.all().contains(&"source close".to_string()), "capture was ended in order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_shows_the_same_nonsense_again_and_again_stops_the_pipeline() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        bench.world.faults.on("next", 1, || Error::malformed("an unknown message"));
+    }
+    let running = bench.start().await;
+    let error = running.wait().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Malformed);
+    assert_eq!(bench.log.count("source open"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_in_a_row_are_told_with_their_beginning_and_forgotten_when_it_goes_on() {
+    let bench = Bench::new();
+    for _ in 0..20 {
+        bench.store.faults.on("commit", 1, || Error::unavailable("no connection").hint("start it"));
+    }
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    until("some errors came", || {
+        running.status().sinks[0].loop_state.trouble.as_ref().is_some_and(|t| t.in_a_row >= 6)
+    })
+    .await;
+    let finding = diagnose(&running.status()).into_iter().find(|f| f.subject == "sink lake").unwrap();
+    assert_eq!((finding.severity, finding.next.as_str()), (Severity::Critical, "start it"));
+    assert!(finding.what.contains("times in a row") && finding.since.is_some(), "{finding}");
+    caught_up(&running).await;
+    bench.assert_equal("orders");
+    assert_eq!(diagnose(&running.status()), []);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_log_was_lost_a_new_one_is_started_and_every_table_is_mended() {
+    let bench = Bench::new();
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a")), (2, Some("b")), (3, Some("c"))]);
+    bench.world.commit("lines", &[(1, Some("a"))]);
+    caught_up(&running).await;
+    // A change, a new row and a delete that nobody will ever tell.
+    bench.world.commit_unseen("orders", &[(1, Some("changed")), (2, None), (4, Some("new"))]);
+    bench.world.faults.on("next", 1, || Error::lost("the slot is gone"));
+    bench.world.heartbeat();
+    until("a new log is started", || bench.log.count("source recover") == 1).await;
+    bench.world.commit("lines", &[(2, Some("after"))]);
+    until("it is mended", || running.status().repairs.is_empty()).await;
+    bench.assert_equal("orders");
+    bench.assert_equal("lines");
+    assert_eq!(running.status().source.recoveries, 1);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_is_still_due_after_a_restart() {
+    let bench = Bench::new();
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    caught_up(&running).await;
+    bench.world.commit_unseen("orders", &[(2, Some("b"))]);
+    bench.world.faults.on("next", 1, || Error::lost("the slot is gone"));
+    bench.world.heartbeat();
+    until("it is written down", || bench.bus.messages("__repairs").len() == 1).await;
+    running.stop().await.unwrap();
+    let running = bench.start().await;
+    until("it is mended", || running.status().repairs.is_empty()).await;
+    bench.assert_equal("orders");
+    running.stop().await.unwrap();
+}
