@@ -25,7 +25,7 @@ pub async fn serve(running: Running, at: Address) -> Result<Serving> {
     let loopback = at.address.ip().is_loopback();
     if !loopback && at.token.as_ref().is_none_or(String::is_empty) {
         return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", at.address))
-            .hint("set a token (http.token), or listen on 127.0.0.1"));
+            .hint("set `token`, or listen on 127.0.0.1"));
     }
     let listener = TcpListener::bind(at.address).await.map_err(|e| bind_error(e, at.address))?;
     let address = listener.local_addr().map_err(|e| Error::io(e, at.address))?;
@@ -48,7 +48,7 @@ fn bind_error(error: std::io::Error, address: SocketAddr) -> Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             Error::invalid(format!("the HTTP address {address} is taken by another process"))
-                .hint("another Tidewire may be running here; else set another port (http) in the configuration")
+                .hint("another Tidewire may be running here; else set another port with `http` in the configuration")
         }
         std::io::ErrorKind::AddrNotAvailable => {
             Error::invalid(format!("the HTTP address {address} is not one of this machine's"))
