@@ -219,7 +219,7 @@ fn a_pattern_that_matches_no_table_is_told_by_check() {
         &format!("{{url: '{}', tables: [public.t, public.tt]}}", server.url()),
         "{lake: {delta: {path: lake}}}",
     );
-    place.tidewire(&["check"], &[]).is(1).says("public.tt");
+    place.tidewire(&["check"], &[]).is(0).says("the pattern public.tt matches no table").says("did you mean public.t?");
 }
 
 #[test]
