@@ -5,10 +5,8 @@ use crate::types::TypeMap;
 use serde::Deserialize;
 use tidewire_change::{Column, Error, Identity, Key, Result, Schema, TableName};
 
-/// Schemas that are never user tables. `tidewire` holds the progress of a sink that may live in the same database.
-pub(crate) const OWN_SCHEMAS: [&str; 2] = ["information_schema", "tidewire"];
-
 /// Every table that could be followed, as one JSON array of `Listed`: ordinary and partitioned, not a partition itself.
+/// The schema `tidewire` holds the progress of a sink that may live in the same database.
 pub(crate) const LIST_SQL: &str = "SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8,
   'schema', n.nspname, 'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence) ORDER BY c.oid), '[]')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -42,15 +40,16 @@ pub(crate) fn relations_sql(oids: &[u32]) -> String {
     RELATIONS_SQL.replace("$OIDS", &list.join(","))
 }
 
-const RELATIONS_SQL: &str = "WITH roots AS (SELECT unnest('{$OIDS}'::oid[]) AS root),
-rels AS (SELECT root, root AS oid FROM roots
-  UNION SELECT root, t.relid::oid FROM roots JOIN pg_catalog.pg_class p ON p.oid = root AND p.relkind = 'p',
-  LATERAL pg_catalog.pg_partition_tree(root::regclass) t)
+/// Takes no lock on the tables: a table that somebody holds for long must not stop the stream. So partitions come from
+/// pg_inherits and sizes from the planner's estimates.
+const RELATIONS_SQL: &str = "WITH RECURSIVE rels(root, oid) AS (
+  SELECT c.oid, c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY('{$OIDS}'::oid[])
+  UNION SELECT r.root, i.inhrelid FROM rels r JOIN pg_catalog.pg_class p ON p.oid = r.oid AND p.relkind = 'p'
+  JOIN pg_catalog.pg_inherits i ON i.inhparent = r.oid)
 SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8, 'root', r.root::int8, 'schema', n.nspname,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'filenode', coalesce(pg_catalog.pg_relation_filenode(c.oid), 0)::int8,
-  'rows', greatest(c.reltuples, 0)::int8,
-  'bytes', CASE WHEN c.relkind = 'r' THEN coalesce(pg_catalog.pg_table_size(c.oid), 0) ELSE 0 END,
+  'rows', greatest(c.reltuples, 0)::int8, 'bytes', (c.relpages + coalesce(t.relpages, 0))::int8 * 8192,
   'columns', (SELECT coalesce(json_agg(json_build_object('attnum', a.attnum, 'name', a.attname, 'type', a.atttypid::int8,
       'typmod', a.atttypmod, 'generated', a.attgenerated <> '', 'stored', a.attgenerated = 's',
       'not_null', a.attnotnull, 'missing', CASE WHEN a.atthasmissing THEN md5(a.attmissingval::text) END,
@@ -61,7 +60,8 @@ SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8, 'root', r.root::i
         FROM unnest(i.indkey::int2[]) WITH ORDINALITY u(k, o) WHERE o <= i.indnkeyatts))), '[]')
     FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident) AND i.indislive)
   )), '[]')
-FROM rels r JOIN pg_catalog.pg_class c ON c.oid = r.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
+FROM rels r JOIN pg_catalog.pg_class c ON c.oid = r.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_class t ON t.oid = c.reltoastrelid";
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct CatalogColumn {
@@ -105,7 +105,7 @@ pub(crate) struct Relation {
     pub filenode: u32,
     /// Estimates of the planner.
     pub rows: u64,
-    /// Main fork and TOAST.
+    /// Main fork and TOAST, an estimate.
     pub bytes: u64,
     pub columns: Vec<CatalogColumn>,
     pub indexes: Vec<CatalogIndex>,

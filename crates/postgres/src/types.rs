@@ -13,6 +13,7 @@ pub(crate) struct TypeEntry {
     pub oid: u32,
     /// `format_type(oid, NULL)` with only pg_catalog on the search path.
     pub name: String,
+    pub schema: String,
     /// Without its schema.
     pub bare: String,
     /// pg_type.typtype: b, c, d, e, m, p, r.
@@ -29,13 +30,14 @@ pub(crate) struct TypeEntry {
 
 /// All types of one database but the row types of its tables, as one JSON array.
 pub(crate) const TYPES_SQL: &str = "SELECT coalesce(json_agg(json_build_object(
-  'oid', t.oid::int8, 'name', format_type(t.oid, NULL), 'bare', t.typname, 'typtype', t.typtype,
+  'oid', t.oid::int8, 'name', format_type(t.oid, NULL), 'schema', n.nspname, 'bare', t.typname, 'typtype', t.typtype,
   'element', CASE WHEN t.typsubscript = 'pg_catalog.array_subscript_handler'::regproc AND t.typstorage <> 'p'
              THEN t.typelem::int8 ELSE 0 END,
   'base', t.typbasetype::int8, 'base_typmod', t.typtypmod,
   'labels', CASE WHEN t.typtype = 'e' THEN (SELECT json_agg(json_build_array(e.oid::int8, e.enumlabel)
              ORDER BY e.oid) FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END)), '[]')
 FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_catalog.pg_type el ON el.oid = t.typelem AND el.typarray = t.oid
 LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_catalog.pg_class ec ON ec.oid = el.typrelid
@@ -79,6 +81,17 @@ impl TypeMap {
             return Type { kind: Kind::Array(Box::new(element.kind)), name, builtin: element.builtin };
         }
         Type { kind: kind(entry, typmod), name: with_typmod(entry, typmod), builtin: oid < FIRST_USER_OID }
+    }
+
+    /// The schema of a base type that an extension brought; its operators live there, too. None for all other types: their
+    /// operators are the server's own.
+    pub fn extension_schema(&self, oid: u32) -> Option<&str> {
+        let entry = self.by_oid.get(&oid)?;
+        match entry.typtype {
+            'd' if entry.base != 0 => self.extension_schema(entry.base),
+            'b' if oid >= FIRST_USER_OID && entry.element == 0 => Some(&entry.schema),
+            _ => None,
+        }
     }
 
     /// The enum types that values of this type are made of (itself, elements, base types).
@@ -194,7 +207,17 @@ mod tests {
 
     fn entry(oid: u32, name: &str, typtype: char) -> TypeEntry {
         let bare = name.rsplit('.').next().unwrap_or(name).to_owned();
-        TypeEntry { oid, name: name.into(), bare, typtype, element: 0, base: 0, base_typmod: -1, labels: None }
+        TypeEntry {
+            oid,
+            name: name.into(),
+            schema: "s".into(),
+            bare,
+            typtype,
+            element: 0,
+            base: 0,
+            base_typmod: -1,
+            labels: None,
+        }
     }
 
     fn map() -> TypeMap {

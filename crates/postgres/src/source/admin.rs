@@ -1,0 +1,150 @@
+//! The one SQL connection for everything but rows: heartbeats, snapshots, catalog, publication, slot. It answers one
+//! question after the other in a task of its own, so that the stream never waits for a lock.
+
+use super::config::Config;
+use super::facts::{self, parse_lsn};
+use super::placed::gate::Gate;
+use super::placed::snapshot::Snapshot;
+use super::publication;
+use crate::catalog::{self, Listed, TableDef};
+use crate::types::{TypeMap, TYPES_SQL};
+use tidewire_change::Result;
+use tidewire_connector::SlotFacts;
+use tidewire_pgwire::Connection;
+use tokio::sync::mpsc;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ask {
+    /// Moves the stream on. Answer: a position of the log that it will pass.
+    Heartbeat,
+    Snapshot,
+    Catalog,
+    /// Tables (oids) that the publication shall have.
+    Publish(Vec<u32>),
+    Slot,
+}
+
+pub(super) enum Answer {
+    /// `before`: the heartbeat lies at or above this LSN.
+    Heartbeat {
+        before: u64,
+    },
+    Snapshot(Snapshot),
+    Catalog(Box<Look>),
+    /// The publication has the tables; none of the transactions in the gate began to be decoded with it.
+    Published {
+        tables: Vec<u32>,
+        gate: Gate,
+    },
+    /// It couldn't be done now (a table is locked); it is asked again later.
+    PublishedLater(String),
+    Slot(Option<SlotFacts>),
+}
+
+/// The catalog at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// All tables that match, also those that can't be followed (unlogged).
+    pub listed: Vec<Listed>,
+    pub defs: Vec<TableDef>,
+    pub types: TypeMap,
+}
+
+pub(super) struct Admin {
+    pub connection: Connection,
+    pub config: Config,
+    /// The publication is ours to change.
+    pub own_publication: bool,
+    pub with_generated: bool,
+    pub asks: mpsc::UnboundedReceiver<Ask>,
+    pub answers: mpsc::Sender<Result<Answer>>,
+}
+
+impl Admin {
+    pub async fn run(mut self) {
+        while let Some(ask) = self.asks.recv().await {
+            let answer = self.answer(ask).await;
+            if self.answers.send(answer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn answer(&mut self, ask: Ask) -> Result<Answer> {
+        let connection = &mut self.connection;
+        Ok(match ask {
+            Ask::Heartbeat => Answer::Heartbeat { before: heartbeat(connection).await? },
+            Ask::Snapshot => Answer::Snapshot(snapshot(connection).await?),
+            Ask::Catalog => Answer::Catalog(Box::new(look(connection, &self.config, self.with_generated).await?)),
+            Ask::Slot => Answer::Slot(facts::slot(connection, &self.config.slot).await?.map(|slot| slot.facts)),
+            Ask::Publish(tables) => match self.own_publication {
+                true => match publication::set(connection, &self.config.publication_name(), &tables).await? {
+                    None => Answer::Published { gate: everything_open(connection).await?, tables },
+                    Some(why) => Answer::PublishedLater(why),
+                },
+                false => {
+                    let has = publication::tables(connection, &self.config.publication_name()).await?;
+                    let tables = tables.into_iter().filter(|t| has.contains(t)).collect();
+                    Answer::Published { gate: everything_open(connection).await?, tables }
+                }
+            },
+        })
+    }
+}
+
+/// Writes a message into the log. Its content is the server's wall time before it was written: whoever had committed by
+/// then lies before it in the log. Returns a place in the log that isn't above it. On a standby nothing can be written:
+/// the place is just below what was replayed, which a keepalive reaches.
+pub(super) async fn heartbeat(connection: &mut Connection) -> Result<u64> {
+    let rows = connection
+        .query(
+            "SELECT pg_is_in_recovery() AS on_standby, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+               ELSE pg_current_wal_insert_lsn() END AS lsn",
+        )
+        .await?;
+    let row = rows.one()?;
+    let before = parse_lsn(row.text("lsn")?).unwrap_or(0);
+    if row.bool("on_standby")? {
+        return Ok(before.saturating_sub(1));
+    }
+    // From 17 on the message is flushed at once; before, the WAL writer does it within wal_writer_delay.
+    let flush = if connection.server_version() >= 170_000 { ", true" } else { "" };
+    let content = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8::text";
+    connection.execute(&format!("SELECT pg_logical_emit_message(false, 'tidewire', {content}{flush})")).await?;
+    Ok(before)
+}
+
+pub(super) async fn snapshot(connection: &mut Connection) -> Result<Snapshot> {
+    let rows = connection.query("SELECT pg_current_snapshot() AS snapshot, pg_is_in_recovery() AS on_standby").await?;
+    let row = rows.one()?;
+    Ok(Snapshot { on_standby: row.bool("on_standby")?, ..row.parse("snapshot")? })
+}
+
+/// A gate around every transaction that may be open now. A commit that waits for a standby is among them: it is in the log
+/// but not visible yet, and its id may lie above what a snapshot tells. An id of our own lies above it.
+pub(super) async fn everything_open(connection: &mut Connection) -> Result<Gate> {
+    let snapshot = snapshot(connection).await?;
+    if snapshot.on_standby {
+        // What is decoded there has been replayed, so it is visible.
+        return Ok(Gate { from: 0, to: 0 });
+    }
+    // Not waiting for standbys: that is what we want to find out about others.
+    connection.execute("SET synchronous_commit = off").await?;
+    let rows = connection.query("SELECT pg_current_xact_id() AS xid").await;
+    connection.execute("RESET synchronous_commit").await?;
+    let next: u64 = rows?.one()?.parse("xid")?;
+    Ok(Gate::all_open(&snapshot, next + 1))
+}
+
+/// Looks at the tables that match, and at the types.
+pub(super) async fn look(connection: &mut Connection, config: &Config, with_generated: bool) -> Result<Look> {
+    let mut listed = catalog::parse_list(connection.query(catalog::LIST_SQL).await?.value()?)?;
+    listed.retain(|l| config.follows(&l.table()));
+    let oids: Vec<u32> = listed.iter().filter(|l| l.persistence == 'p').map(|l| l.oid).collect();
+    let defs = connection.query(&catalog::relations_sql(&oids)).await?;
+    let mut defs = catalog::parse_relations(defs.value()?, with_generated)?;
+    // Renamed or made unlogged between the two questions.
+    defs.retain(|d| d.root.persistence == 'p' && config.follows(&d.table()));
+    let types = TypeMap::from_json(connection.query(TYPES_SQL).await?.value()?)?;
+    Ok(Look { listed, defs, types })
+}

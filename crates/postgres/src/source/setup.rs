@@ -1,0 +1,358 @@
+//! From a configuration to a running stream: checks, publication, slot, start of replication.
+//!
+//! Order matters: the publication is there before the slot, since decoding looks it up in the catalog as of each change;
+//! and the look at the catalog comes after the slot, so that whatever is created later is in the log or in a later look.
+
+use super::admin::{self, Look};
+use super::config::Config;
+use super::facts::{self, lsn_text, parse_lsn, Slot};
+use super::placed::gate::Gate;
+use super::publication::{self, Publication};
+use super::resume::Place;
+use std::time::Duration;
+use tidewire_change::{Error, ErrorKind, Position, Result};
+use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, Mode, Replication};
+
+/// The oldest server that has what we lean on: messages in pgoutput, TID range scans.
+const OLDEST: u32 = 140_000;
+
+pub(super) struct Opened {
+    pub admin: Connection,
+    pub replication: Replication,
+    pub publication: Publication,
+    pub look: Look,
+    pub place: Place,
+    /// For a new slot: what was open when it was made.
+    pub gate: Option<Gate>,
+    pub status_every: Duration,
+    pub on_standby: bool,
+}
+
+/// Where a source starts.
+pub(super) enum Begin {
+    Nothing,
+    Checkpoint(Place),
+    /// The log is gone: a new one, whose positions lie above this.
+    Lost(Position, u64),
+}
+
+/// What is going on, for people who wait.
+pub(super) type Tell<'a> = &'a (dyn Fn(Option<String>) + Send + Sync);
+
+pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result<Opened> {
+    let mut admin = Connection::connect(&config.connection, Mode::Sql).await?;
+    let on_standby = check_server(&mut admin).await?;
+    let mut replication = Connection::connect(&config.connection, Mode::Replication).await?;
+    let identity = identify(&mut replication).await?;
+    let found = facts::slot(&mut admin, &config.slot).await?;
+    if let Some(slot) = &found {
+        check_slot(slot, &mut admin).await?;
+    }
+    if let Begin::Checkpoint(place) = &from {
+        check_checkpoint(place, &identity, found.as_ref(), &mut replication).await?;
+    }
+    let publication = publish(&mut admin, config, on_standby).await?;
+    let (place, gate) = match from {
+        Begin::Checkpoint(place) => (Place { timeline: identity.timeline, ..place }, None),
+        Begin::Nothing | Begin::Lost(..) => {
+            if let Some(slot) = found {
+                tracing::warn!(slot = slot.facts.name, "dropping a replication slot that no checkpoint belongs to");
+                admin.execute(&format!("SELECT pg_drop_replication_slot({})", quote_literal(&config.slot))).await?;
+            }
+            let lsn = create_slot(config, &mut admin, &mut replication, tell).await?;
+            let gate = admin::everything_open(&mut admin).await?;
+            let mut place = Place::new(identity.system, identity.timeline, config.slot.clone());
+            (place.lsn, place.base) = (lsn, base_above(&from, lsn));
+            (place, Some(gate))
+        }
+    };
+    let look = admin::look(&mut admin, config, publication.with_generated).await?;
+    check_published(&mut admin, config, &publication, &look).await?;
+    let replication = start_streaming(replication, config, place.lsn).await?;
+    let status_every = status_every(&mut admin).await?;
+    Ok(Opened { admin, replication, publication, look, place, gate, status_every, on_standby })
+}
+
+/// Positions of the new log must lie above the last one of the old.
+fn base_above(from: &Begin, lsn: u64) -> u64 {
+    match from {
+        Begin::Lost(last, base) if lsn.saturating_add(*base) <= last.commit.saturating_add(1) => last.commit + 2 - lsn,
+        Begin::Lost(_, base) => *base,
+        _ => 0,
+    }
+}
+
+async fn check_server(admin: &mut Connection) -> Result<bool> {
+    let version = admin.server_version();
+    if version < OLDEST {
+        return Err(Error::invalid(format!("the source runs PostgreSQL {}", version / 10_000))
+            .hint("Tidewire reads PostgreSQL 14 and later"));
+    }
+    let rows = admin.query("SELECT current_setting('wal_level') AS level, pg_is_in_recovery() AS on_standby").await?;
+    let row = rows.one()?;
+    if row.text("level")? != "logical" {
+        return Err(Error::invalid(format!("the source's wal_level is {}", row.text("level")?))
+            .hint("ALTER SYSTEM SET wal_level = logical, then restart the server"));
+    }
+    let on_standby = row.bool("on_standby")?;
+    if on_standby && version < 160_000 {
+        return Err(Error::invalid("the source is a standby, and logical decoding on a standby needs PostgreSQL 16")
+            .hint("connect to the primary"));
+    }
+    Ok(on_standby)
+}
+
+struct Identity {
+    system: String,
+    timeline: u32,
+    /// End of the server's log.
+    lsn: u64,
+}
+
+async fn identify(replication: &mut Connection) -> Result<Identity> {
+    let rows = replication.query("IDENTIFY_SYSTEM").await?;
+    let row = rows.one()?;
+    Ok(Identity {
+        system: row.text("systemid")?.to_owned(),
+        timeline: row.parse("timeline")?,
+        lsn: parse_lsn(row.text("xlogpos")?).ok_or_else(|| Error::bug("IDENTIFY_SYSTEM gave no position"))?,
+    })
+}
+
+/// The slot is there: is it ours to use?
+async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
+    let name = &slot.facts.name;
+    if slot.plugin != "pgoutput" {
+        return Err(Error::invalid(format!("replication slot {name} is one of plugin `{}`", slot.plugin))
+            .hint("choose another name in `slot`"));
+    }
+    let rows = admin.query("SELECT current_database() AS name").await?;
+    let database = rows.value()?;
+    if slot.database != database {
+        return Err(Error::invalid(format!("replication slot {name} belongs to database {}", slot.database))
+            .hint("choose another name in `slot`: names are shared by all databases of a server"));
+    }
+    if let Some(pid) = slot.active_pid {
+        return Err(Error::unavailable(format!("replication slot {name} is in use by the server process {pid}")).hint(
+            "another Tidewire reads it, or the server hasn't noticed yet that its last reader is gone (it does after \
+             wal_sender_timeout); end it with pg_terminate_backend if nobody needs it",
+        ));
+    }
+    Ok(())
+}
+
+/// The log must go on exactly where the checkpoint ends.
+async fn check_checkpoint(
+    place: &Place,
+    now: &Identity,
+    slot: Option<&Slot>,
+    replication: &mut Connection,
+) -> Result<()> {
+    let way_out = "Tidewire makes a new slot, then compares and repairs every table";
+    if place.system != now.system {
+        return Err(Error::invalid(format!(
+            "the source is another PostgreSQL cluster (system identifier {}) than the one that the journal was filled \
+             from ({})",
+            now.system, place.system
+        ))
+        .hint("check the database URL; for a new source use a new data_dir and new targets"));
+    }
+    if place.lsn > now.lsn {
+        return Err(Error::lost(format!(
+            "the source's log ends at {}, before {} that was read already: it is an older copy of the database",
+            lsn_text(now.lsn),
+            lsn_text(place.lsn)
+        ))
+        .hint(way_out));
+    }
+    if place.timeline != now.timeline {
+        let parted = timeline_end(replication, now.timeline, place.timeline).await?;
+        if parted.is_none_or(|lsn| place.lsn > lsn) {
+            return Err(Error::lost(format!(
+                "the source failed over: its new timeline {} left timeline {} at {}, before {} that was read already",
+                now.timeline,
+                place.timeline,
+                parted.map_or("an unknown place".into(), lsn_text),
+                lsn_text(place.lsn)
+            ))
+            .hint(way_out));
+        }
+    }
+    let Some(slot) = slot else {
+        return Err(Error::lost(format!("replication slot {} is gone", place.slot)).hint(way_out));
+    };
+    if slot.facts.wal_status == "lost" || slot.invalid.is_some() {
+        let why = slot.invalid.as_deref().unwrap_or("it fell behind more than max_slot_wal_keep_size");
+        return Err(Error::lost(format!("replication slot {} was invalidated: {why}", place.slot)).hint(way_out));
+    }
+    if slot.confirmed > place.lsn {
+        return Err(Error::lost(format!(
+            "replication slot {} was moved on to {}, beyond {} where the journal ends",
+            place.slot,
+            lsn_text(slot.confirmed),
+            lsn_text(place.lsn)
+        ))
+        .hint(way_out));
+    }
+    Ok(())
+}
+
+/// Where `timeline` was left by the history of `current`.
+async fn timeline_end(replication: &mut Connection, current: u32, timeline: u32) -> Result<Option<u64>> {
+    let rows = replication.query(&format!("TIMELINE_HISTORY {current}")).await?;
+    let row = rows.one()?;
+    let lines = row.text("content")?.lines().filter(|line| !line.starts_with('#'));
+    let mut ends = lines.filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        Some((fields.next()?.parse::<u32>().ok()?, parse_lsn(fields.next()?)?))
+    });
+    Ok(ends.find(|(id, _)| *id == timeline).map(|(_, lsn)| lsn))
+}
+
+async fn publish(admin: &mut Connection, config: &Config, on_standby: bool) -> Result<Publication> {
+    let name = config.publication_name();
+    let found = publication::find(admin, &name).await?;
+    if on_standby {
+        let mut found = found.ok_or_else(|| {
+            Error::invalid(format!("the source is a standby and has no publication {name}"))
+                .hint("create it on the primary, for the tables to follow, and name it in `publication`")
+        })?;
+        found.is_own = false;
+        return Ok(found);
+    }
+    let publication = match found {
+        Some(publication) => publication,
+        None => publication::create(admin, &name).await?,
+    };
+    if publication.is_own {
+        let look = admin::look(admin, config, publication.with_generated).await?;
+        let oids: Vec<u32> = look.defs.iter().map(|def| def.root.oid).collect();
+        for def in look.defs.iter().filter(|def| def.key() == Err(tidewire_change::Key::Position)) {
+            tracing::warn!(
+                table = %def.table(),
+                "the table has no key: once it is published, UPDATE and DELETE on it fail at the source; give it a primary \
+                 key or REPLICA IDENTITY FULL"
+            );
+        }
+        if let Some(why) = publication::set(admin, &name, &oids).await? {
+            return Err(Error::unavailable(format!("publication {name} can't be changed now: {why}"))
+                .hint("another session holds one of its tables; it is tried again"));
+        }
+    }
+    Ok(publication)
+}
+
+/// A publication of the user's must have what is to be followed.
+async fn check_published(
+    admin: &mut Connection,
+    config: &Config,
+    publication: &Publication,
+    look: &Look,
+) -> Result<()> {
+    if publication.is_own || publication.all_tables || config.tables.is_empty() {
+        return Ok(());
+    }
+    let name = config.publication_name();
+    let has = publication::tables(admin, &name).await?;
+    let missing = look.defs.iter().filter(|def| !has.contains(&def.root.oid)).map(|def| def.table().to_string());
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("publication {name} misses {}", missing.join(", ")))
+        .hint(format!("ALTER PUBLICATION {} ADD TABLE …, or take them out of `tables`", quote_ident(&name))))
+}
+
+/// Makes the slot. The server lets it begin once every transaction that is open now has ended. Returns its first position.
+async fn create_slot(
+    config: &Config,
+    admin: &mut Connection,
+    replication: &mut Connection,
+    tell: Tell<'_>,
+) -> Result<u64> {
+    let failover = config.failover_slot && admin.server_version() >= 170_000;
+    let options = if failover { "(SNAPSHOT 'nothing', FAILOVER true)" } else { "(SNAPSHOT 'nothing')" };
+    let options = if admin.server_version() >= 150_000 { options } else { "NOEXPORT_SNAPSHOT" };
+    let sql = format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {options}", quote_ident(&config.slot));
+    let creating = replication.query(&sql);
+    let mut creating = std::pin::pin!(creating);
+    let created = loop {
+        tokio::select! {
+            created = &mut creating => break created,
+            () = tokio::time::sleep(Duration::from_secs(1)) => tell(oldest_transaction(admin).await?),
+        }
+    };
+    tell(None);
+    let rows = created.map_err(|error| match sqlstate(&error) {
+        Some("53400") => {
+            error.hint("all replication slots are taken: raise max_replication_slots, or drop one that nobody reads")
+        }
+        _ => error.context(format!("creating replication slot {}", config.slot)),
+    })?;
+    let lsn = rows.one()?.text("consistent_point")?.to_owned();
+    parse_lsn(&lsn).ok_or_else(|| Error::bug("the new slot has no position"))
+}
+
+async fn oldest_transaction(admin: &mut Connection) -> Result<Option<String>> {
+    let rows = admin
+        .query(
+            "SELECT pid, round(extract(epoch FROM clock_timestamp() - xact_start)) AS age FROM pg_stat_activity
+             WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1",
+        )
+        .await?;
+    let Some(row) = rows.optional()? else {
+        return Ok(Some("the new replication slot waits for prepared or ending transactions".into()));
+    };
+    let (pid, age) = (row.text("pid")?, row.get("age")?.unwrap_or("?"));
+    Ok(Some(format!(
+        "the new replication slot waits until the transactions that are open now end; the oldest is that of \
+                     server process {pid}, open for {age} s"
+    )))
+}
+
+async fn start_streaming(connection: Connection, config: &Config, start: u64) -> Result<Replication> {
+    // A list of quoted identifiers inside a string.
+    let publications = quote_ident(&config.publication_name());
+    let sql = format!(
+        "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names '{}', messages 'true')",
+        quote_ident(&config.slot),
+        lsn_text(start),
+        publications.replace('\'', "''")
+    );
+    connection.start_replication(&sql).await.map_err(|error| {
+        let gone = matches!(sqlstate(&error), Some("42704" | "58P01")) || error.message().contains("invalidated");
+        match gone {
+            true => Error::new(ErrorKind::Lost, error.message().to_owned())
+                .hint("Tidewire makes a new slot, then compares and repairs every table"),
+            false => error.context("starting the stream"),
+        }
+    })
+}
+
+/// Often enough for the server's timeout.
+async fn status_every(admin: &mut Connection) -> Result<Duration> {
+    let rows = admin.query("SELECT setting AS ms FROM pg_settings WHERE name = 'wal_sender_timeout'").await?;
+    let timeout: u64 = rows.one()?.parse("ms")?;
+    let longest = Duration::from_secs(5);
+    Ok(match timeout {
+        0 => longest,
+        ms => (Duration::from_millis(ms) / 4).clamp(Duration::from_millis(50), longest),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_log_goes_on_above_the_old_one() {
+        let last = Position::end_of(1000);
+        for (lsn, base) in [(10, 0), (1000, 0), (1001, 0), (5000, 0), (10, 500), (600, 500)] {
+            let above = base_above(&Begin::Lost(last, base), lsn);
+            assert!(above >= base, "a base never shrinks");
+            // The stream's first place is just below the slot's first position.
+            assert!(Position::end_of(lsn + above - 1) > last, "{lsn} {base}");
+        }
+        assert_eq!(base_above(&Begin::Nothing, 10), 0);
+    }
+}

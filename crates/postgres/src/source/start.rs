@@ -1,0 +1,222 @@
+//! Brings the tasks up and down.
+
+use super::admin::{self, Admin};
+use super::engine::{Batch, Engine, Timers, Wires};
+use super::placed::keys;
+use super::placed::ledger::TableRead;
+use super::placed::reader::Reader;
+use super::placed::reads::Reads;
+use super::receiver::Receiver;
+use super::resume::{self, Plan};
+use super::setup::{self, Begin, Opened};
+use super::shared::Shared;
+use super::stream::Stream;
+use super::tables::Tables;
+use super::watch::Reread;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+use tidewire_change::{Checkpoint, Error, Position, Result};
+use tidewire_connector::{Budget, ChangeBatch};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Chunks of the log that wait for the engine; each is up to a socket buffer large and has its credit.
+const CHUNKS: usize = 4;
+/// Portions that wait for the engine.
+const REPORTS: usize = 8;
+const STOP_LIMIT: Duration = Duration::from_millis(900);
+
+/// A source that runs. When it is dropped all connections are cut.
+pub(super) struct Running {
+    batches: mpsc::Receiver<Result<ChangeBatch>>,
+    confirmed: watch::Sender<u64>,
+    /// Checkpoints given out and not confirmed: position and what the server may be told.
+    given: VecDeque<(Position, u64)>,
+    receiver: Task,
+    _tasks: Vec<Task>,
+}
+
+/// A task that ends with its owner.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Running {
+    pub async fn next(&mut self) -> Result<ChangeBatch> {
+        let batch = self.batches.recv().await;
+        let batch = batch.unwrap_or_else(|| Err(Error::unavailable("the PostgreSQL source has stopped")))?;
+        if let Some(checkpoint) = &batch.checkpoint {
+            let lsn = resume::place(checkpoint)?;
+            if self.given.back() != Some(&(checkpoint.position, lsn)) {
+                self.given.push_back((checkpoint.position, lsn));
+            }
+        }
+        Ok(batch)
+    }
+
+    pub fn confirm(&mut self, position: Position) {
+        while self.given.front().is_some_and(|(given, _)| *given <= position) {
+            let Some((_, lsn)) = self.given.pop_front() else { return };
+            self.confirmed.send_if_modified(|confirmed| {
+                let is_more = lsn > *confirmed;
+                *confirmed = lsn.max(*confirmed);
+                is_more
+            });
+        }
+    }
+
+    /// Tells the server the last confirmed place and leaves.
+    pub async fn stop(self) {
+        let Running { batches, confirmed, mut receiver, .. } = self;
+        drop((batches, confirmed));
+        // When it takes longer the connection is cut: what wasn't told comes again and is known.
+        let _ = tokio::time::timeout(STOP_LIMIT, &mut receiver.0).await;
+    }
+}
+
+/// `lost`: the log that the checkpoint belongs to is gone, a new one begins above it.
+pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: bool) -> Result<Running> {
+    let before = from.as_ref().map(resume::decode).transpose()?;
+    let checkpoint = from.unwrap_or_default();
+    let (begin, plan) = match before {
+        None => (Begin::Nothing, None),
+        Some((place, plan)) if lost => (Begin::Lost(checkpoint.position, place.base), Some(plan)),
+        Some((place, plan)) => (Begin::Checkpoint(place), Some(plan)),
+    };
+    let tell = |waiting: Option<String>| shared.update(|status| status.waiting = waiting.clone());
+    let opened = setup::open(&shared.config, begin, &tell).await;
+    tell(None);
+    let mut opened = opened?;
+    let newest = admin::snapshot(&mut opened.admin).await?;
+    let mut reads = Reads::new(newest, shared.config.ring_keys, shared.config.chunk_bytes);
+    let mut tables = Tables::default();
+    tables.look(std::mem::take(&mut opened.look));
+    match plan {
+        Some(plan) => restore(&opened, &mut tables, &mut reads, plan)?,
+        None => tables.by_oid.values_mut().for_each(|table| table.is_published = true),
+    }
+    if opened.gate.is_some() {
+        read_all(&opened, &tables, &mut reads, lost);
+    }
+    Ok(spawn(shared, opened, tables, reads, checkpoint))
+}
+
+/// What is to be read after a restart: what wasn't done, and what DDL changed meanwhile.
+fn restore(opened: &Opened, tables: &mut Tables, reads: &mut Reads, plan: Plan) -> Result<()> {
+    reads.gate = opened.place.unseen;
+    let kept = plan.reads.into_iter().filter(|read| tables.by_oid.contains_key(&read.table)).collect();
+    reads.resume(kept, plan.keyless)?;
+    for (oid, list) in plan.keys {
+        let Some(table) = tables.by_oid.get(&oid) else { continue };
+        let rows: Vec<_> = list.iter().filter_map(|values| keys::key_row(&table.schema, values)).collect();
+        // At the same place a read from before the restart may have put a row.
+        reads.want_keys(oid, &table.schema, &rows, true);
+    }
+    for (oid, table) in &mut tables.by_oid {
+        let Some(known) = plan.tables.iter().find(|known| known.oid == *oid) else {
+            // It joins when the publication is known to have it, behind a gate.
+            table.replaces = plan.tables.iter().any(|known| known.has_name_of(&table.known));
+            continue;
+        };
+        (table.is_published, table.is_done) = (true, known.done);
+        table.former = known.former_at(&table.known);
+        let reread = match known.compare(&table.known) {
+            Reread::None => continue,
+            _ if !table.has_key() => Reread::Reset,
+            reread => reread,
+        };
+        tracing::info!(table = %table.def.table(), ?reread, "the table changed while nobody looked");
+        reads.reread(*oid, reread, known.done);
+    }
+    Ok(())
+}
+
+/// A new log: every table is read. After a loss the rows have to win over those that were read before.
+fn read_all(opened: &Opened, tables: &Tables, reads: &mut Reads, lost: bool) {
+    for (oid, table) in tables.by_oid.iter().filter(|(_, table)| table.is_published) {
+        let mut read = TableRead::new(0, *oid);
+        read.first = !table.is_done;
+        read.ahead = lost || !table.has_key();
+        read.gate = opened.gate;
+        reads.request(read);
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, checkpoint: Checkpoint) -> Running {
+    let config = &shared.config;
+    let place = opened.place;
+    let below_start = Position::end_of(place.lsn.saturating_add(place.base).saturating_sub(1));
+    shared.base.store(place.base, Ordering::Relaxed);
+    shared.server_lsn.store(place.lsn, Ordering::Relaxed);
+
+    let (batches_in, batches) = mpsc::channel(1);
+    let (chunks_in, chunks) = mpsc::channel(CHUNKS);
+    let (requests_in, requests) = mpsc::channel(16);
+    let (asks, asks_out) = mpsc::unbounded_channel();
+    let (answers_in, answers) = mpsc::channel(16);
+    let (reports_in, reports) = mpsc::channel(REPORTS);
+    let (confirmed, confirmed_out) = watch::channel(place.lsn);
+    // Readers wait for the stream to come to the end of a transaction, so they never take all the credit that it needs.
+    let share = Budget::new((config.budget.capacity_bytes() / 4).max(1));
+    let mut tasks = Vec::new();
+    let mut jobs = Vec::new();
+    for index in 0..config.readers.max(1) {
+        let (job, jobs_out) = mpsc::channel(1);
+        jobs.push(job);
+        let reader = Reader {
+            index,
+            config: config.connection.clone(),
+            jobs: jobs_out,
+            reports: reports_in.clone(),
+            budget: config.budget.clone(),
+            share: share.clone(),
+        };
+        tasks.push(Task(tokio::spawn(reader.run())));
+    }
+    let admin = Admin {
+        connection: opened.admin,
+        config: config.clone(),
+        own_publication: opened.publication.is_own,
+        with_generated: opened.publication.with_generated,
+        asks: asks_out,
+        answers: answers_in,
+    };
+    tasks.push(Task(tokio::spawn(admin.run())));
+    let receiver = Receiver {
+        replication: opened.replication,
+        budget: config.budget.clone(),
+        chunks: chunks_in,
+        confirmed: confirmed_out,
+        status_every: opened.status_every,
+        sent: place.lsn,
+        sent_at: Instant::now(),
+        server_lsn: shared.server_lsn.clone(),
+    };
+    let receiver = Task(tokio::spawn(receiver.run()));
+    let engine = Engine {
+        busy: vec![false; jobs.len()],
+        stream: Stream::new(checkpoint.position.commit, place.base),
+        on_standby: opened.on_standby,
+        shared: shared.clone(),
+        wires: Wires { chunks, batches: batches_in, requests, asks, answers, jobs, reports },
+        tables,
+        reads,
+        place,
+        position: checkpoint.position.max(below_start),
+        complete_through: checkpoint.complete_through,
+        batch: Batch { is_due: true, ..Batch::default() },
+        timers: Timers::new(Instant::now()),
+        asked: Vec::new(),
+        plan: String::new(),
+    };
+    shared.connect(Some(requests_in));
+    tasks.push(Task(tokio::spawn(engine.run())));
+    Running { batches, confirmed, given: VecDeque::new(), receiver, _tasks: tasks }
+}

@@ -1,0 +1,210 @@
+//! The tables that are followed: what the catalog says of each, and which relations of the log belong to it.
+
+use super::admin::Look;
+use super::binding::{Binding, Known};
+use super::decode::RelationMessage;
+use super::watch::{self, Reread};
+use crate::catalog::TableDef;
+use crate::types::TypeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidewire_change::{Schema, TableName};
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub def: TableDef,
+    pub schema: Arc<Schema>,
+    /// For the checkpoint.
+    pub known: watch::Known,
+    /// Names of columns that were dropped: copies may still hold their values.
+    pub former: Vec<String>,
+    /// All rows are downstream; until then a partial change needs its key read.
+    pub is_done: bool,
+    pub is_published: bool,
+    /// Another table had the name before: the copy holds rows of that one.
+    pub replaces: bool,
+    pub parked: Option<String>,
+    pub notes: Vec<String>,
+    pub rows_read: u64,
+    pub rows_streamed: u64,
+}
+
+/// What a look at the catalog brought.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Happening {
+    Added(u32),
+    Changed(u32, Reread),
+    Gone(u32),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub by_oid: BTreeMap<u32, Table>,
+    /// Partition (oid) -> table (oid).
+    table_of: HashMap<u32, u32>,
+    pub types: TypeMap,
+    /// Names of types that the log gave.
+    pub announced: HashMap<u32, String>,
+    /// Relations of the log; none: not followed.
+    bindings: HashMap<u32, Option<Arc<Binding>>>,
+    /// Tables that are gone or can't be followed, with the reason.
+    pub left: BTreeMap<TableName, String>,
+}
+
+impl Table {
+    pub fn new(def: TableDef, types: &TypeMap) -> Table {
+        let schema = Arc::new(def.schema(types));
+        let mut table = Table {
+            known: watch::Known::of(&def, types),
+            def,
+            schema,
+            former: Vec::new(),
+            is_done: false,
+            is_published: false,
+            replaces: false,
+            parked: None,
+            notes: Vec::new(),
+            rows_read: 0,
+            rows_streamed: 0,
+        };
+        table.note();
+        table
+    }
+
+    fn note(&mut self) {
+        self.notes.clear();
+        let left_out = self.def.generated_left_out();
+        if !left_out.is_empty() {
+            let columns = left_out.join(", ");
+            self.notes.push(format!("generated columns aren't in the log and are left out: {columns}"));
+        }
+        match self.schema.key {
+            tidewire_change::Key::Position => self.notes.push(
+                "no key: append-only, and UPDATE and DELETE fail at the source while it is published; give it a primary key \
+                 or REPLICA IDENTITY FULL"
+                    .into(),
+            ),
+            tidewire_change::Key::WholeRow => {
+                self.notes.push("no primary key: rows are known by all their values (REPLICA IDENTITY FULL)".into());
+            }
+            tidewire_change::Key::Columns(_) => {}
+        }
+        if self.schema.identity == tidewire_change::Identity::Nothing {
+            self.notes
+                .push("REPLICA IDENTITY NOTHING: UPDATE and DELETE fail at the source while it is published".into());
+        }
+    }
+
+    pub fn has_key(&self) -> bool {
+        !self.schema.key_columns().is_empty()
+    }
+
+    pub fn leaf_oids(&self) -> Vec<u32> {
+        self.def.leaves.iter().map(|leaf| leaf.oid).collect()
+    }
+}
+
+impl Tables {
+    /// Takes in a look at the catalog; says what is new.
+    pub fn look(&mut self, look: Look) -> Vec<Happening> {
+        let old_types = std::mem::replace(&mut self.types, look.types);
+        let mut happenings = Vec::new();
+        let gone: Vec<u32> =
+            self.by_oid.keys().copied().filter(|o| look.defs.iter().all(|d| d.root.oid != *o)).collect();
+        let mut former_names = Vec::new();
+        for oid in gone {
+            if let Some(table) = self.by_oid.remove(&oid) {
+                former_names.push(table.def.table());
+                self.left.insert(table.def.table(), "the table was dropped, renamed or taken out at the source".into());
+            }
+            happenings.push(Happening::Gone(oid));
+        }
+        for def in look.defs {
+            let oid = def.root.oid;
+            match self.by_oid.get_mut(&oid) {
+                Some(table) => {
+                    let reread = watch::compare(&table.def, &def, (&old_types, &self.types), &table.former);
+                    if table.def.table() != def.table() {
+                        former_names.push(table.def.table());
+                    }
+                    table.follow(def, &self.types);
+                    if reread != Reread::None {
+                        happenings.push(Happening::Changed(oid, reread));
+                    }
+                }
+                None => {
+                    self.by_oid.insert(oid, Table::new(def, &self.types));
+                    happenings.push(Happening::Added(oid));
+                }
+            }
+        }
+        for (oid, table) in &mut self.by_oid {
+            self.left.remove(&table.def.table());
+            let is_new = happenings.contains(&Happening::Added(*oid));
+            table.replaces |= is_new && former_names.contains(&table.def.table());
+            self.table_of.extend(table.def.leaves.iter().map(|leaf| (leaf.oid, *oid)));
+        }
+        for listed in look.listed.iter().filter(|l| l.persistence == 'u') {
+            self.left.insert(listed.table(), "the table is UNLOGGED: the log doesn't have its changes".into());
+        }
+        happenings
+    }
+
+    /// The table that a relation of the log belongs to.
+    pub fn table_of(&self, relation: u32) -> Option<u32> {
+        if self.by_oid.contains_key(&relation) {
+            return Some(relation);
+        }
+        self.table_of.get(&relation).copied()
+    }
+
+    /// Binds a relation to its table; false when the catalog doesn't describe it as the message does.
+    pub fn bind(&mut self, relation: &RelationMessage, follows: bool) -> bool {
+        if let Some(Some(bound)) = self.bindings.get(&relation.oid) {
+            let is_current =
+                self.by_oid.get(&bound.table).is_none_or(|table| Arc::ptr_eq(&table.schema, &bound.schema));
+            if bound.fits && bound.relation == *relation && is_current {
+                return true;
+            }
+        }
+        let table = self.table_of(relation.oid).and_then(|oid| self.by_oid.get(&oid));
+        if table.is_none() && !follows {
+            self.bindings.insert(relation.oid, None);
+            return true;
+        }
+        let known = Known {
+            table: table.map(|table| (&table.def, &table.schema)),
+            types: &self.types,
+            announced: &self.announced,
+        };
+        let binding = Binding::new(relation.clone(), &known);
+        let types_known = relation.columns.iter().all(|c| self.types.knows(c.type_oid));
+        let fits = binding.fits && types_known;
+        self.bindings.insert(relation.oid, Some(Arc::new(binding)));
+        fits
+    }
+
+    /// The relation was announced: outer none: never.
+    #[inline]
+    pub fn binding(&self, relation: u32) -> Option<&Option<Arc<Binding>>> {
+        self.bindings.get(&relation)
+    }
+}
+
+impl Table {
+    fn follow(&mut self, def: TableDef, types: &TypeMap) {
+        for column in &self.def.root.columns {
+            let stays = def.root.columns.iter().any(|c| c.name == column.name);
+            if !stays && !self.former.contains(&column.name) {
+                self.former.push(column.name.clone());
+            }
+        }
+        let schema = def.schema(types);
+        if *self.schema != schema {
+            self.schema = Arc::new(schema);
+        }
+        self.known = watch::Known::of(&def, types);
+        self.def = def;
+        self.note();
+    }
+}

@@ -1,0 +1,5 @@
+//! The source against a real server.
+
+mod basic;
+mod follow;
+mod replica;
