@@ -1,6 +1,6 @@
 use crate::config::{ChannelBinding as Binding, Config};
 use crate::connection::encoding;
-use crate::rows::cut;
+use crate::frames::cut;
 use crate::stream::Stream;
 use crate::tls;
 use crate::wire::Wire;
@@ -144,6 +144,7 @@ fn unbound() -> Error {
 
 fn out_of_order(wire: &Wire) -> Error {
     Error::unavailable(format!("PostgreSQL at {} answers SCRAM out of order", wire.place))
+        .hint("is it a PostgreSQL server?")
 }
 
 fn scram_failed(error: io::Error, wire: &Wire) -> Error {

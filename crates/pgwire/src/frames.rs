@@ -62,6 +62,17 @@ fn torn(tag: u8, total: usize) -> Error {
         true => format!("a message '{shown}' with the impossible length {}", total - 1),
         false => format!("an unknown message '{shown}' (0x{tag:02x})"),
     };
+    broken(what)
+}
+
+/// A body that ends too early.
+#[cold]
+pub(crate) fn cut(message: &str) -> Error {
+    broken(format!("a message of the kind {message} is cut short"))
+}
+
+#[cold]
+pub(crate) fn broken(what: String) -> Error {
     Error::unavailable(format!("the server's byte stream is broken: {what}"))
         .hint("is it a PostgreSQL server, and does nothing on the way change the bytes?")
 }

@@ -1,6 +1,5 @@
 use crate::connection::Connection;
-use crate::frames::{self, Bodies};
-use crate::rows::cut;
+use crate::frames::{self, broken, cut, Bodies};
 use crate::server_error::PgError;
 use bytes::{BufMut, Bytes};
 use postgres_protocol::message::frontend;
@@ -163,7 +162,7 @@ fn check(body: &[u8]) -> Result<()> {
         Some(&XLOG_DATA) if body.len() >= XLOG_HEADER => Ok(()),
         Some(&KEEPALIVE) if body.len() >= KEEPALIVE_LENGTH => Ok(()),
         Some(&XLOG_DATA | &KEEPALIVE) | None => Err(cut("replication")),
-        Some(tag) => Err(Error::unavailable(format!("the replication stream holds an unknown message 0x{tag:02x}"))),
+        Some(tag) => Err(broken(format!("an unknown replication message 0x{tag:02x}"))),
     }
 }
 

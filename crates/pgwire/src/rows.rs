@@ -1,4 +1,4 @@
-use crate::frames::Frame;
+use crate::frames::{cut, Frame};
 use bytes::Buf;
 use tidewire_change::{Error, Result};
 
@@ -126,11 +126,6 @@ pub(crate) fn affected(frame: &Frame) -> u64 {
     let tag = frame.body.strip_suffix(b"\0").unwrap_or(&frame.body);
     let digits = tag.rsplit(|b| *b == b' ').next().unwrap_or_default();
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-#[cold]
-pub(crate) fn cut(message: &str) -> Error {
-    Error::unavailable(format!("the server's byte stream is broken: a {message} message is cut short"))
 }
 
 fn utf8(bytes: Vec<u8>) -> Result<String> {

@@ -140,13 +140,26 @@ fn certificate(reason: &CertificateError) -> (String, &'static str) {
             "make one with subjectAltName, or use sslmode=verify-ca",
         ),
         NotValidForNameContext { expected, presented } => (
-            format!("the server's certificate is for {}, not for {}", presented.join(", "), expected.to_str()),
+            format!("the server's certificate is for {}, not for {}", names(presented), expected.to_str()),
             "connect by a name that the certificate has, or use sslmode=verify-ca",
         ),
         NotValidForName => (
             "the server's certificate is for another host".into(),
             "connect by a name that the certificate has, or use sslmode=verify-ca",
         ),
+        Other(reason) if reason.to_string() == "CaUsedAsEndEntity" => (
+            "the server's certificate is an authority's own (self-signed?), and isn't one that is trusted here".into(),
+            "name that very certificate by sslrootcert in the database URL",
+        ),
         reason => (format!("the server's certificate is refused: {reason}"), "give the server another certificate"),
     }
+}
+
+/// rustls writes `DnsName("a.example")`, `IpAddress(10.0.0.1)`.
+fn names(presented: &[String]) -> String {
+    let inner = |name: &String| -> String {
+        let inside = name.split_once('(').map_or(name.as_str(), |(_, inside)| inside.trim_end_matches(')'));
+        inside.trim_matches('"').to_owned()
+    };
+    presented.iter().map(inner).collect::<Vec<_>>().join(", ")
 }

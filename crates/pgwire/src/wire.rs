@@ -174,3 +174,68 @@ impl Wire {
         error.context(format!("PostgreSQL at {}", self.place))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::UnixStream;
+
+    fn pair() -> (Wire, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut wire = Wire::new(Stream::Unix(ours), "test".into());
+        wire.limit = frames::MAX_FRAME;
+        (wire, theirs)
+    }
+
+    fn frame(length: usize) -> Vec<u8> {
+        let mut bytes = vec![frames::COPY_DATA];
+        bytes.extend_from_slice(&(length as u32 + 4).to_be_bytes());
+        bytes.resize(frames::HEADER + length, b'x');
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_long_message_grows_the_buffer_and_the_next_one_shrinks_it() {
+        let (mut wire, mut theirs) = pair();
+        let lengths = [10, 5 << 20, 10, 300_000, 10, 70_000, 10, 1 << 20, 1 << 20, 10];
+        let bytes: Vec<u8> = lengths.iter().flat_map(|length| frame(*length)).collect();
+        let writer = tokio::spawn(async move { theirs.write_all(&bytes).await });
+        for length in lengths {
+            let got = wire.next_frame().await.unwrap();
+            assert_eq!(got.body.len(), length);
+            let most = if length < BUFFER { 2 * BUFFER } else { length + BUFFER };
+            assert!(wire.incoming.capacity() <= most, "{} after {length}", wire.incoming.capacity());
+        }
+        writer.await.unwrap().unwrap();
+        assert!(matches!(wire.next_frame().await, Err(error) if error.to_string().contains("closed the connection")));
+    }
+
+    #[tokio::test]
+    async fn slices_that_are_held_stay_as_they_were() {
+        let (mut wire, mut theirs) = pair();
+        let writer = tokio::spawn(async move {
+            for n in 0..2000u32 {
+                let mut message = frame(1000);
+                message[frames::HEADER..frames::HEADER + 4].copy_from_slice(&n.to_be_bytes());
+                theirs.write_all(&message).await.unwrap();
+            }
+        });
+        let mut held = Vec::new();
+        for _ in 0..2000 {
+            held.push(wire.next_frame().await.unwrap().body);
+        }
+        writer.await.unwrap();
+        for (n, body) in held.iter().enumerate() {
+            assert_eq!(body[..4], (n as u32).to_be_bytes());
+            assert!(body[4..].iter().all(|b| *b == b'x'));
+        }
+    }
+
+    #[tokio::test]
+    async fn before_login_a_long_message_is_refused() {
+        let (mut wire, mut theirs) = pair();
+        wire.limit = frames::MAX_STARTUP_FRAME;
+        theirs.write_all(&frame(frames::MAX_STARTUP_FRAME)[..100]).await.unwrap();
+        assert!(wire.next_frame().await.unwrap_err().to_string().contains("impossible length"));
+    }
+}

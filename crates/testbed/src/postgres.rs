@@ -252,10 +252,18 @@ impl Postgres {
         self.url_of(name)
     }
 
-    /// Replaces pg_hba.conf and reloads it.
+    /// Replaces pg_hba.conf and reloads it. Keep a line for `local`, which `psql` needs.
     pub fn set_hba(&self, lines: &str) {
         self.write_file("pg_hba.conf", lines.as_bytes(), 0o600);
+        self.reload();
+    }
+
+    /// Has the server read its configuration, certificates included; returns when new sessions go by it.
+    pub fn reload(&self) {
+        let loaded = || self.psql("SELECT pg_conf_load_time()");
+        let before = loaded();
         self.psql("SELECT pg_reload_conf()");
+        while loaded() == before {}
     }
 
     /// Writes a file into the data folder as the server's own, with these rights (certificates, keys).
