@@ -3,6 +3,8 @@
 //! Never imports: adapters, pipeline.
 
 mod bus;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod credit;
 mod facts;
 mod sink;

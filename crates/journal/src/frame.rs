@@ -27,14 +27,14 @@ const GAPS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    body: u32,
-    crc: u32,
+    pub body: u32,
+    pub crc: u32,
     pub group: u32,
     pub seq: u64,
     /// Microseconds since 1970; never goes back within a journal.
     pub appended_at: i64,
     pub messages: u32,
-    flags: u32,
+    pub flags: u32,
 }
 
 impl Head {
