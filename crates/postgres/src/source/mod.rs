@@ -41,6 +41,7 @@ mod watch;
 
 pub use config::Config;
 pub use pattern::Pattern;
+pub(crate) use placed::copy_text::CopyDecoder;
 
 use shared::{Handle, Shared};
 use start::Running;

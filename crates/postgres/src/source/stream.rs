@@ -292,10 +292,11 @@ fn is_done(tables: &Tables, table: u32) -> bool {
     tables.by_oid.get(&table).is_some_and(|table| table.is_done)
 }
 
+/// The copy of the table is wrong from here on, until all of it is read: by snapshots that see all that was streamed.
 fn read_again(to: &mut Context<'_>, table: u32) {
     let Some(is_done) = to.tables.by_oid.get(&table).map(|table| table.is_done) else { return };
     let mut read = TableRead::new(0, table);
-    (read.first, read.ahead) = (!is_done, true);
+    (read.first, read.ahead, read.gate) = (!is_done, true, to.reads.unseen());
     to.reads.request(read);
 }
 

@@ -27,7 +27,9 @@ pub fn config(server: &Postgres, tables: &[&str]) -> Config {
 
 pub async fn sql(server: &Postgres) -> Connection {
     let config = tidewire_pgwire::Config::parse(&server.url()).unwrap();
-    Connection::connect(&config, Mode::Sql).await.unwrap()
+    let mut connection = Connection::connect(&config, Mode::Sql).await.unwrap();
+    connection.execute("SET search_path = public").await.unwrap();
+    connection
 }
 
 pub struct Follow {
@@ -40,7 +42,8 @@ pub struct Follow {
 
 impl Follow {
     pub async fn start(config: Config) -> Follow {
-        let sql = Connection::connect(&config.connection, Mode::Sql).await.unwrap();
+        let mut sql = Connection::connect(&config.connection, Mode::Sql).await.unwrap();
+        sql.execute("SET search_path = public").await.unwrap();
         let source = PostgresSource::new(config.clone());
         let mut follow = Follow { config, source, replica: Replica::default(), checkpoint: None, sql };
         follow.open().await.unwrap();

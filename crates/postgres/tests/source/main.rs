@@ -1,5 +1,12 @@
 //! The source against a real server.
 
 mod basic;
+mod ddl;
 mod follow;
+mod kept;
+mod keyless;
+mod keys;
+mod partitions;
+mod races;
 mod replica;
+mod values;

@@ -128,7 +128,6 @@ impl Reads {
     /// Puts a read on the list. One of the whole table takes the place of all others of it.
     pub fn request(&mut self, mut read: TableRead) {
         read.id = self.id();
-        read.gate = Gate::merge(read.gate, self.unseen());
         if read.is_whole() {
             for old in self.list.iter().filter(|old| old.table == read.table) {
                 read.first |= old.first;
@@ -175,8 +174,9 @@ impl Reads {
         if self.keys.count(table) > keys::MOST {
             let mut read = TableRead::new(0, table);
             read.first = self.list.iter().any(|r| r.table == table && r.first);
-            // Moved on first: a row of the list may be at this very position already.
-            read.ahead = true;
+            // Moved on first: a row of the list may be at this very position already. And once all is visible, no row is
+            // dropped that would come back to the list.
+            (read.ahead, read.gate) = (true, self.unseen());
             self.request(read);
         }
     }

@@ -1,0 +1,112 @@
+//! Rows that the log carries in part, keys that move.
+
+use crate::follow::{config, server, sql, Follow};
+use tidewire_connector::Source;
+
+const BIG: &str = "(SELECT string_agg(md5((%*1000+g)::text), '') FROM generate_series(1, 400) g)";
+
+fn big(seed: &str) -> String {
+    BIG.replace('%', seed)
+}
+
+#[tokio::test]
+async fn unchanged_big_values_of_rows_that_are_not_copied_yet_arrive() {
+    let server = server(&[]);
+    server.psql(&format!(
+        "CREATE TABLE article (id int PRIMARY KEY, title text, body text);
+         ALTER TABLE article ALTER COLUMN body SET STORAGE EXTERNAL;
+         INSERT INTO article SELECT i, 't' || i, {} FROM generate_series(1, 30) i",
+        big("i")
+    ));
+    // The snapshot can't begin while another session holds the table; what is streamed meanwhile is partial.
+    let mut follow = Follow::start(config(&server, &["public.article"])).await;
+    follow.settle("public.article").await;
+    follow.source.close().await.unwrap();
+    server.psql("SELECT pg_drop_replication_slot('tidewire_test')");
+    let mut fresh = config(&server, &["public.article"]);
+    fresh.chunk_bytes = 16 * 1024;
+    let mut open = sql(&server).await;
+    let mut follow = Follow::start(fresh).await;
+    // Holds back every chunk: none is read before this transaction, which was open when the slot began, has ended.
+    open.execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    follow.execute("UPDATE article SET title = 'new' WHERE id IN (1, 2, 29, 30)").await;
+    follow.execute("UPDATE article SET id = 100 WHERE id = 3").await;
+    follow.execute("UPDATE article SET body = NULL WHERE id = 4").await;
+    follow.until("the updates", |f| f.replica.count("public.article", 'u') == 5).await;
+    open.execute("COMMIT").await.unwrap();
+    follow.settle("public.article").await;
+}
+
+#[tokio::test]
+async fn a_key_change_carries_the_big_values_along() {
+    let server = server(&[]);
+    server.psql(&format!(
+        "CREATE TABLE part (id int PRIMARY KEY, n int, body text); CREATE TABLE whole (LIKE part INCLUDING ALL);
+         ALTER TABLE part ALTER body SET STORAGE EXTERNAL; ALTER TABLE whole ALTER body SET STORAGE EXTERNAL;
+         ALTER TABLE whole REPLICA IDENTITY FULL; INSERT INTO part SELECT i, 0, {} FROM generate_series(1, 9) i;
+         INSERT INTO whole SELECT * FROM part",
+        big("i")
+    ));
+    let mut follow = Follow::start(config(&server, &["public.*"])).await;
+    follow.settle("public.part").await;
+    follow.settle("public.whole").await;
+    let reads = follow.replica.count("public.whole", 'r');
+    for table in ["part", "whole"] {
+        follow.execute(&format!("UPDATE {table} SET id = 20 WHERE id = 2; UPDATE {table} SET n = 7")).await;
+        follow.execute(&format!("UPDATE {table} SET id = 30 WHERE id = 3; DELETE FROM {table} WHERE id = 30")).await;
+        follow.settle(&format!("public.{table}")).await;
+    }
+    assert_eq!(follow.replica.count("public.whole", 'r'), reads, "full old rows complete the new ones");
+    follow.crash().await;
+    follow.settle("public.part").await;
+}
+
+#[tokio::test]
+async fn keys_that_are_equal_but_not_identical_stay_one_row() {
+    let server = server(&[]);
+    server.psql(
+        "CREATE EXTENSION citext; CREATE TABLE price (k numeric PRIMARY KEY, v text, big text);
+         CREATE TABLE person (k citext PRIMARY KEY, v text, big text); ALTER TABLE person ALTER big SET STORAGE EXTERNAL;
+         CREATE TABLE code (k char(6) PRIMARY KEY, v text);
+         INSERT INTO price VALUES (1.0, 'a'), ('NaN', 'b'); INSERT INTO code VALUES ('AB', 'x'), ('C  D', 'y');
+         INSERT INTO person VALUES ('MiXed', 'a', repeat(md5('x'), 200)), ('other', 'b')",
+    );
+    let mut follow = Follow::start(config(&server, &["public.*"])).await;
+    follow.execute("UPDATE price SET k = 1.00 WHERE k = 1; UPDATE price SET v = 'n' WHERE k = 'NaN'").await;
+    follow
+        .execute("UPDATE person SET k = 'MIXED' WHERE k = 'mixed'; UPDATE person SET v = 'z' WHERE k = 'mixed'")
+        .await;
+    follow.execute("UPDATE code SET v = 'q' WHERE k = 'AB'; DELETE FROM code WHERE k = 'C  D '").await;
+    for table in ["public.price", "public.person", "public.code"] {
+        follow.settle(table).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_that_shift_swap_and_rotate_in_one_statement_end_where_the_source_has_them() {
+    let server = server(&[]);
+    server.psql(
+        "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE, v text); ALTER TABLE t REPLICA IDENTITY FULL;
+         INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'same'), (5, 'same'), (9, 'z')",
+    );
+    let mut follow = Follow::start(config(&server, &["public.t"])).await;
+    follow.settle("public.t").await;
+    let statements = [
+        "UPDATE t SET id = id + 1 WHERE id < 9",
+        "UPDATE t SET id = id - 1 WHERE id < 9",
+        "UPDATE t SET id = 3 - id WHERE id IN (1, 2)",
+        "UPDATE t SET id = 9 - id WHERE id IN (4, 5)",
+        "UPDATE t SET id = CASE id WHEN 1 THEN 2 WHEN 2 THEN 3 ELSE 1 END WHERE id IN (1, 2, 3)",
+        "BEGIN; UPDATE t SET id = id + 1 WHERE id < 9; UPDATE t SET v = v || '!' WHERE id = 3; DELETE FROM t WHERE id = 4; COMMIT",
+        "BEGIN; INSERT INTO t VALUES (50, 'ghost'); DELETE FROM t WHERE id = 50; UPDATE t SET id = 1 WHERE id = 2; COMMIT",
+        "BEGIN; UPDATE t SET id = 60 WHERE id = 9; TRUNCATE t; INSERT INTO t VALUES (9, 'x'), (1, 'y'); COMMIT",
+        "BEGIN; SET CONSTRAINTS ALL DEFERRED; UPDATE t SET id = 1 WHERE id = 9; UPDATE t SET id = 2 WHERE v = 'y'; COMMIT",
+    ];
+    for statement in statements {
+        follow.execute(statement).await;
+        follow.catch_up().await;
+        let (columns, rows) = follow.source_rows("public.t").await;
+        assert_eq!(follow.replica.rows("public.t", &columns), rows, "{statement}");
+    }
+    assert_eq!(follow.replica.count("public.t", 'r'), 6, "nothing had to be read again");
+}

@@ -1,0 +1,167 @@
+//! The two races of DESIGN §2 and §4, made on purpose, and copying under full load.
+
+use crate::follow::{config, server, sql, Follow, PATIENCE};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidewire_change::TableName;
+use tidewire_connector::{Placed, Selection, Source, What};
+use tidewire_pgwire::Connection;
+use tidewire_testbed::Postgres;
+use tokio::task::JoinHandle;
+
+/// From now on commits are in the log and stay invisible, in sessions that don't say otherwise.
+fn hide_commits(server: &Postgres) {
+    server.psql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'; SELECT pg_reload_conf()");
+}
+
+fn show_commits(server: &Postgres) {
+    server.psql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+}
+
+/// A statement whose commit may wait for a standby.
+fn run(mut connection: Connection, statement: &str) -> JoinHandle<Connection> {
+    let statement = statement.to_owned();
+    tokio::spawn(async move {
+        connection.execute(&statement).await.unwrap();
+        connection
+    })
+}
+
+fn whole(table: &str) -> Selection {
+    Selection { table: TableName::new("public", table), what: What::Table, placed: Placed::Ahead }
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_open_when_the_slot_is_made_arrives_whole() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE slow_tx (id int PRIMARY KEY, v text); INSERT INTO slow_tx VALUES (1, 'a')");
+    let mut long = sql(&server).await;
+    long.execute("BEGIN; INSERT INTO slow_tx VALUES (2, 'from long tx')").await.unwrap();
+    let source = tidewire_postgres::source::PostgresSource::new(config(&server, &["public.slow_tx"]));
+    let handle = source.handle();
+    let opening = tokio::spawn(async move {
+        let mut source = source;
+        source.open(None).await.unwrap();
+        source
+    });
+    let start = Instant::now();
+    while !handle.status().waiting.is_some_and(|why| why.contains("transactions that are open")) {
+        assert!(start.elapsed() < PATIENCE && !opening.is_finished());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    long.execute("UPDATE slow_tx SET v = 'a2' WHERE id = 1; COMMIT").await.unwrap();
+    opening.await.unwrap().close().await.unwrap();
+    let mut follow = Follow::start(config(&server, &["public.slow_tx"])).await;
+    follow.execute("INSERT INTO slow_tx VALUES (3, 'later')").await;
+    follow.settle("public.slow_tx").await;
+}
+
+#[tokio::test]
+async fn a_row_that_was_read_before_a_streamed_commit_became_visible_is_dropped() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')");
+    server.psql("CREATE TABLE held (id int PRIMARY KEY)");
+    let mut follow = Follow::start(config(&server, &["public.*"])).await;
+    follow.settle("public.t").await;
+    // A read that can't start keeps the ring noting keys.
+    let mut holder = sql(&server).await;
+    holder.execute("SET synchronous_commit = local; BEGIN; LOCK TABLE held IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    follow.source.handle().read(whole("held")).await.unwrap();
+    follow
+        .until("the reader at the lock", |_| server.psql("SELECT count(*) FROM pg_locks WHERE NOT granted") == "1")
+        .await;
+    hide_commits(&server);
+    let hidden = run(sql(&server).await, "UPDATE t SET v = 'new' WHERE id = 1");
+    follow.until("the hidden update", |f| f.replica.count("public.t", 'u') == 1).await;
+    assert_eq!(server.psql("SELECT v FROM t WHERE id = 1"), "old", "every snapshot reads the old row");
+    let reads = follow.replica.count("public.t", 'r');
+    follow.source.handle().read(whole("t")).await.unwrap();
+    follow.until("the other row", |f| f.replica.count("public.t", 'r') > reads).await;
+    assert_eq!(follow.replica.count("public.t", 'r'), reads + 1, "the old row was dropped");
+    let columns = ["id".to_owned(), "v".to_owned()];
+    assert_eq!(follow.replica.rows("public.t", &columns)[0][1].as_deref(), Some("new"));
+    show_commits(&server);
+    hidden.await.unwrap();
+    holder.execute("COMMIT").await.unwrap();
+    follow.settle("public.t").await;
+}
+
+#[tokio::test]
+async fn after_a_restart_no_chunk_is_read_before_what_was_streamed_is_visible() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')");
+    let mut follow = Follow::start(config(&server, &["public.t"])).await;
+    follow.settle("public.t").await;
+    hide_commits(&server);
+    let hidden = run(sql(&server).await, "UPDATE t SET v = 'new' WHERE id = 1");
+    follow.until("the hidden update", |f| f.replica.count("public.t", 'u') == 1).await;
+    let reads = follow.replica.count("public.t", 'r');
+    follow.crash().await;
+    follow.source.handle().read(whole("t")).await.unwrap();
+    let waits = |f: &Follow| f.status().waiting.is_some_and(|why| why.contains("not yet visible"));
+    follow.until("the waiting", waits).await;
+    let later = Instant::now() + Duration::from_millis(500);
+    follow.until("half a second", |_| Instant::now() > later).await;
+    assert_eq!(follow.replica.count("public.t", 'r'), reads, "nothing was read");
+    show_commits(&server);
+    hidden.await.unwrap();
+    follow.settle("public.t").await;
+    assert_eq!(follow.replica.count("public.t", 'r'), reads + 2);
+}
+
+const LOAD: &str = "CREATE TABLE t (id int PRIMARY KEY, n int, v text, big text);
+  ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
+  INSERT INTO t SELECT g, 0, 'old', CASE WHEN g % 50 = 0 THEN repeat(md5(g::text), 100) END FROM generate_series(1, 6000) g;
+  CREATE FUNCTION work(seed int) RETURNS void LANGUAGE plpgsql AS $$
+  DECLARE k int := 1 + (random() * 6400)::int; BEGIN
+    CASE (random() * 5)::int
+    WHEN 0 THEN DELETE FROM t WHERE id = k;
+    WHEN 1 THEN INSERT INTO t VALUES (k, seed, 'inserted', repeat('b', 3000 * (k % 2))) ON CONFLICT (id) DO NOTHING;
+    WHEN 2 THEN UPDATE t SET id = 100000 + k WHERE id = k AND NOT EXISTS (SELECT FROM t o WHERE o.id = 100000 + k);
+    WHEN 3 THEN UPDATE t SET id = k WHERE id = 100000 + k AND NOT EXISTS (SELECT FROM t o WHERE o.id = k);
+    ELSE UPDATE t SET n = n + 1, v = 'updated ' || seed WHERE id BETWEEN k AND k + 3;
+    END CASE;
+  EXCEPTION WHEN unique_violation OR deadlock_detected THEN NULL; END $$;";
+
+/// Writers at full speed, commits that stay hidden now and then, small chunks, a small ring, crashes: the copy is equal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_copied_under_full_load_with_hidden_commits_and_crashes_is_equal() {
+    let server = server(&[("max_connections", "40")]);
+    server.psql(LOAD);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = Vec::new();
+    for seed in 0..4 {
+        let (mut connection, stop) = (sql(&server).await, stop.clone());
+        writers.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                connection.execute(&format!("SELECT work({seed})")).await.unwrap();
+            }
+        }));
+    }
+    let mut config = config(&server, &["public.t"]);
+    (config.chunk_bytes, config.ring_keys) = (32 * 1024, 300);
+    let mut follow = Follow::start(config).await;
+    let start = Instant::now();
+    let mut round = 0;
+    while start.elapsed() < Duration::from_secs(8) {
+        round += 1;
+        hide_commits(&server);
+        let later = Instant::now() + Duration::from_millis(150);
+        follow.until("hidden commits", |_| Instant::now() > later).await;
+        show_commits(&server);
+        let later = Instant::now() + Duration::from_millis(250);
+        follow.until("visible commits", |_| Instant::now() > later).await;
+        if round % 4 == 0 {
+            follow.crash().await;
+        }
+        if follow.status().pending_reads == 0 {
+            follow.source.handle().read(whole("t")).await.unwrap();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    follow.settle("public.t").await;
+}
