@@ -196,8 +196,13 @@ def check_copies(pipeline, case, source_url, replica_url, what):
                 canonical.replica_rows(connect(replica_url), PIN, schema, name, columns))
 
 
+PLACED = 0x80000000
+
+
 def check_ops(pipeline, case):
-    """The events of the journal, in order per table, are the ones expected; reads and tombstones are left out."""
+    """The log's events in the journal, in order per table, are the ones expected. Left out: reads, what goes with them (from
+    ordinal PLACED on), tombstones, and what a restart appended again (same position). An event may be missing when
+    placed reads brought its row instead: of a table that is new under its name, the log tells nothing at first."""
     if "ops" not in case or "ops_total" in case:
         return
     expected, tables = {}, set(case["tables"])
@@ -205,16 +210,22 @@ def check_ops(pipeline, case):
         if op in ("tombstone", "m"):
             continue
         root = table if table in tables else next((t for t in tables if table.startswith(t)), table)
-        expected.setdefault(root, []).append((op, json.dumps(key, sort_keys=True)))
+        expected.setdefault(root, []).append(op)
     for table, ops in expected.items():
-        got = []
+        got, seen, reads = [], set(), False
         for line in pipeline.call("topic", "read", pipeline.config, table, "--from", "earliest").splitlines():
             value = json.loads(line)["value"]
-            if value and value["op"] != "r":
-                row = value["after"] or value["before"]
-                got.append((value["op"], row))
-        letters = [o for o, _ in got]
-        assert letters == [o for o, _ in ops], "events of %s: expected %s, journal has %s" % (table, [o for o, _ in ops], letters)
+            if not value:
+                continue
+            place = (value["source"]["commit_lsn"], value["source"]["ordinal"])
+            reads = reads or value["op"] == "r"
+            if value["op"] != "r" and place[1] < PLACED and place not in seen:
+                got.append((place, value["op"]))
+            seen.add(place)
+        letters = [op for place, op in sorted(got)]
+        rest = iter(ops)
+        in_order = all(op in rest for op in letters)
+        assert letters == ops or (in_order and reads), "events of %s: expected %s, journal has %s" % (table, ops, letters)
 
 
 def replay_replica(pipeline, replica_url):

@@ -2,7 +2,7 @@
 # Gets the independent readers that check the copies into a virtual environment: ~/.cache/tidewire/venv.
 set -euo pipefail
 venv=${TIDEWIRE_VENV:-$HOME/.cache/tidewire/venv}
-wanted="duckdb==1.5.5 duckdb-extension-delta==1.5.5 polars deltalake pyarrow psycopg2-binary pyyaml"
+wanted="duckdb==1.5.5 duckdb-extension-delta==1.5.5 polars deltalake pyarrow psycopg2-binary pyyaml pytz"
 stamp="$venv/.wanted"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 echo "installing into $venv: $wanted"
