@@ -7,7 +7,8 @@ _local = threading.local()
 
 
 def part(name):
-    return "".join(chr(b) if re.fullmatch(rb"[A-Za-z0-9_-]", bytes([b])) else "%%%02X" % b for b in name.encode())
+    """A name as a folder of the lake."""
+    return "".join(chr(b) if re.fullmatch(rb"[A-Za-z0-9_-]", bytes([b])) else "~%02X" % b for b in name.encode())
 
 
 def engine():

@@ -81,8 +81,9 @@ pub fn topic_of(table: &TableName) -> String {
     format!("{}.{}", encode_name(&table.schema), encode_name(&table.name))
 }
 
+/// With `~` for `%`: readers take a table's path for a URL and decode it.
 pub fn folder_of(table: &TableName) -> String {
-    format!("{}/{}", encode_name(&table.schema), encode_name(&table.name))
+    format!("{}/{}", encode_name(&table.schema), encode_name(&table.name)).replace('%', "~")
 }
 
 /// What a table's log says of its layout and progress; none when Tidewire didn't make it.
