@@ -1,12 +1,12 @@
 //! Reads tables as they are, for reconcile: a source database, or the replica tables of a sink.
 
-use self::copy_text::CopyDecoder;
 use super::follow::{comparisons, from_json, is_value_error, told_for};
 use super::ledger::{value, Owner};
 use super::names::{self, DELETED};
 use super::shape::{qualified, Shape};
 use super::Config;
 use crate::catalog;
+use crate::source::CopyDecoder;
 use crate::types::{TypeMap, TYPES_SQL};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,9 +14,6 @@ use tidewire_change::{Datum, Error, Position, Result, Row, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
 use tidewire_flow::key_of;
 use tidewire_pgwire::{quote_ident, quote_literal, Connection, Mode};
-
-#[path = "../source/placed/copy_text.rs"]
-mod copy_text;
 
 /// Keys that are looked up by one statement.
 const KEYS_AT_ONCE: usize = 1000;

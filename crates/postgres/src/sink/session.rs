@@ -13,8 +13,9 @@ use tidewire_connector::{TableBatch, Written};
 use tidewire_pgwire::{sqlstate, Connection, Mode};
 
 /// Settings of the session. A batch is joined with its table only to take over single rows by their key: never by a plan
-/// that reads the whole table, whatever the statistics say.
-const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+/// that reads the whole table, whatever the statistics say. A batch is staged and sorted in memory.
+const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
+    SET work_mem = '64MB'; SET temp_buffers = '32MB'";
 
 pub(super) struct Session {
     pub connection: Connection,
