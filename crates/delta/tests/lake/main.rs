@@ -2,6 +2,7 @@
 
 mod faults;
 mod keyless;
+mod kill;
 mod random;
 mod schemas;
 mod steps;

@@ -173,3 +173,25 @@ impl Source {
         rows
     }
 }
+
+/// The rows after these changes of a table whose key is its first column, sorted.
+pub fn state_after(log: &[Change]) -> Vec<Values> {
+    let mut rows: BTreeMap<Vec<u8>, Row> = BTreeMap::new();
+    for change in log {
+        let Some(row) = change.key_row() else {
+            rows.clear();
+            continue;
+        };
+        let Some(Datum::Text(key)) = row.get(0) else { panic!("a key is missing") };
+        match change.op {
+            Op::Delete => rows.remove(key),
+            _ => {
+                let whole = rows.get(key).map_or_else(|| row.clone(), |held| row.completed_from(held));
+                rows.insert(key.to_vec(), whole)
+            }
+        };
+    }
+    let mut rows: Vec<Values> = rows.values().map(values_of).collect();
+    rows.sort();
+    rows
+}
