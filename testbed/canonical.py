@@ -83,7 +83,7 @@ def delta_rows(lake, schema, name, columns):
             if t in kinds and t not in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special"):
                 break
             t = "_src" + t
-        target[c] = t
+        target[c] = re.sub(r"[ ,;{}()\n\t=%]", lambda m: "%%%02X" % ord(m.group()), t)
     q = lambda s: '"' + s.replace('"', '""') + '"'
     wanted = [target[c] for c in columns] + ["_special"]
     out = []
