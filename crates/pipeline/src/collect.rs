@@ -133,7 +133,10 @@ impl Collected {
     pub fn pass(&mut self, reached: Reached, boundary: Option<Boundary>, within: bool) {
         self.progress.offsets.extend(reached.0);
         if let Some(boundary) = boundary {
-            self.progress.boundary = boundary;
+            // A replay tells of boundaries that were passed.
+            let known = &mut self.progress.boundary;
+            known.position = known.position.max(boundary.position);
+            known.complete_through = known.complete_through.max(boundary.complete_through);
         }
         self.at_boundary = boundary.is_some() || (self.at_boundary && !within);
     }

@@ -1,15 +1,15 @@
 use crate::context::Stop;
 use crate::reconcile::{reconcile, Comparison, Live, Sides, Terms, Verdict};
 use crate::repairs::{Repair, Repairs};
-use crate::shared::{locked, Shared};
-use std::collections::BTreeSet;
+use crate::shared::{locked, Shared, SinkState};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Error, Position, Result, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Selection, TableState};
+use tidewire_connector::{BoxFuture, Selection, TableState};
 
-/// Between two attempts at repairs that are due.
-const EVERY: Duration = Duration::from_secs(10);
+/// Between two looks at repairs that are due; twice as long after each that didn't work out, since it scans whole tables.
+const EVERY: Duration = Duration::from_secs(5);
+const AT_MOST: Duration = Duration::from_secs(600);
 
 /// The loops' own view of themselves, for comparisons that run beside them.
 #[derive(Clone)]
@@ -17,16 +17,20 @@ pub(crate) struct Inside(pub Arc<Shared>);
 
 /// Compares and mends what is due, one copy after the other, until the stop. What doesn't work out stays due.
 pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, mut stop: Stop) -> Result<()> {
+    let mut pause = EVERY;
     loop {
         let turn = async {
+            let mut failed = false;
             for repair in repairs.due() {
                 if let Err(error) = mend(&inside, &repairs, &repair).await {
                     tracing::warn!(sink = repair.sink, table = repair.table, error = %error, "a repair is tried again later");
+                    failed = true;
                 }
             }
+            pause = if failed { AT_MOST.min(pause * 2) } else { EVERY };
             tokio::select! {
                 _ = repairs.changed() => {}
-                _ = tokio::time::sleep(EVERY) => {}
+                _ = tokio::time::sleep(pause) => {}
             }
         };
         if stop.unless(turn).await.is_none() {
@@ -35,32 +39,34 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, mut stop: St
     }
 }
 
+/// Does nothing while source and sink aren't ready for it, or nobody gave it eyes.
 async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()> {
     let shared = &inside.0;
     let sink = shared.sinks.iter().find(|s| s.name == repair.sink);
     let Some((sink, look_at_source)) = sink.zip(shared.source_inspect.as_ref()) else { return Ok(()) };
     let Some(look_at_sink) = &sink.inspect else { return Ok(()) };
     if !sink.pulse.is_open() || !shared.capture.pulse.is_open() {
-        return Err(Error::unavailable("source and sink are not both connected"));
+        return Ok(());
     }
-    let parked = locked(&sink.parked).keys().cloned().collect();
-    let (mut source, mut copy) = (look_at_source().await?, look_at_sink().await?);
-    for schema in source.schemas().await? {
-        if repair.table.as_ref().is_some_and(|t| *t != schema.table.to_string()) || !follows(shared, &schema, &parked)?
-        {
-            continue;
-        }
-        let terms = Terms { repair: true, keys_listed: 0, ..Terms::default() };
+    let mut source = look_at_source().await?;
+    let mut tables = source.schemas().await?;
+    tables.retain(|schema| repair.table.as_ref().is_none_or(|t| *t == schema.table.to_string()));
+    let states: Vec<_> = tables.iter().map(|schema| state(shared, sink, schema)).collect();
+    if states.contains(&Followed::NotYet) {
+        return Ok(());
+    }
+    let mut copy = look_at_sink().await?;
+    for (schema, _) in tables.into_iter().zip(states).filter(|(_, state)| *state == Followed::Yes) {
         let mut sides = Sides {
-            source: &mut *source as &mut dyn Inspect,
+            source: &mut *source,
             sink: &mut *copy,
             sink_name: &sink.name,
             live: inside,
-            terms,
+            terms: Terms { repair: true, keys_listed: 0, ..Terms::default() },
             progress: &mut |_| {},
         };
         let rows = rows_estimated(shared, &schema);
-        let found = reconcile(&mut sides, schema.clone(), rows).await?;
+        let found = reconcile(&mut sides, schema, rows).await?;
         tracing::info!(sink = found.sink, table = found.table, repaired = found.repaired, "compared after a gap");
         if !matches!(found.verdict, Verdict::Equal | Verdict::Repaired) {
             let message = format!("{} rows of {} still differ, {} move", found.drift(), found.table, found.moving);
@@ -70,19 +76,23 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
     repairs.done(shared, repair).await
 }
 
-/// Whether the table's changes reach the sink, so that a repair can, too. A first snapshot has to end before.
-fn follows(shared: &Shared, schema: &Schema, parked: &BTreeSet<String>) -> Result<bool> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    Yes,
+    No,
+    /// Its first snapshot isn't finished, or it is parked in the sink: a repair would not reach it.
+    NotYet,
+}
+
+fn state(shared: &Shared, sink: &SinkState, schema: &Schema) -> Followed {
+    if locked(&sink.parked).contains_key(&schema.table.to_string()) {
+        return Followed::NotYet;
+    }
     let status = shared.source.status();
-    let table = status.tables.iter().find(|t| t.table == schema.table);
-    match table.map(|t| &t.state) {
-        Some(TableState::Streaming) if parked.contains(&schema.table.to_string()) => {
-            Err(Error::unavailable(format!("{} is parked", schema.table)))
-        }
-        Some(TableState::Streaming) => Ok(true),
-        Some(TableState::Pending | TableState::Copying { .. }) => {
-            Err(Error::unavailable(format!("the first snapshot of {} isn't finished", schema.table)))
-        }
-        Some(TableState::Parked { .. }) | None => Ok(false),
+    match status.tables.iter().find(|t| t.table == schema.table).map(|t| &t.state) {
+        Some(TableState::Streaming) => Followed::Yes,
+        Some(TableState::Pending | TableState::Copying { .. }) => Followed::NotYet,
+        Some(TableState::Parked { .. }) | None => Followed::No,
     }
 }
 

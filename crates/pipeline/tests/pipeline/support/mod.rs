@@ -1,6 +1,7 @@
 //! Stand-ins for source, bus and sink, all in memory, with faults on demand. They keep the contracts of the ports and
 //! write down the order of what they are asked.
 
+pub mod bench;
 pub mod bus;
 pub mod sink;
 pub mod source;

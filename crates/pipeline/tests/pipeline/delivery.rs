@@ -1,60 +1,13 @@
 //! The two loops over stand-ins: order, boundaries, restarts.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
-use support::bus::MemoryBus;
-use support::sink::Store;
-use support::source::World;
-use support::{caught_up, config, row, until, wide, Log, TestClock};
-use tidewire_change::{Datum, Error, Row};
-use tidewire_connector::Budget;
-use tidewire_pipeline::{Pipeline, PipelineConfig, Running, SinkSpec};
-
-struct Bench {
-    log: Log,
-    world: World,
-    bus: MemoryBus,
-    store: Store,
-    clock: Arc<TestClock>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let log = Log::default();
-        let (world, bus) = (World::new(&log), MemoryBus::new(&log));
-        world.add_table("orders");
-        Bench { store: Store::new("lake", &log), world, bus, log, clock: TestClock::new() }
-    }
-
-    async fn start(&self) -> Running {
-        self.start_with(config(&self.clock), vec![self.spec()]).await
-    }
-
-    fn spec(&self) -> SinkSpec {
-        SinkSpec::new("lake", self.store.sink(), self.bus.reader("lake"))
-    }
-
-    async fn start_with(&self, config: PipelineConfig, sinks: Vec<SinkSpec>) -> Running {
-        Pipeline::start(config, self.world.source(), Arc::new(self.bus.clone()), sinks).await.expect("it starts")
-    }
-
-    fn assert_equal(&self, table: &str) {
-        let mut source = self.world.rows(table);
-        source.sort_by(|a, b| a.encoded().cmp(b.encoded()));
-        assert_eq!(self.store.rows(table), source);
-    }
-
-    /// Many small transactions over few keys.
-    fn load(&self, transactions: i64) {
-        for n in 0..transactions {
-            let (value, id) = (format!("v{n}"), n % 17);
-            let delete = n % 7 == 6;
-            self.world.commit("orders", &[(id, (!delete).then_some(&value)), (100 + n, Some(&value))]);
-        }
-    }
-}
+use crate::support::bench::Bench;
+use crate::support::sink::Store;
+use crate::support::{caught_up, config, row, until, wide};
+use tidewire_change::{Datum, Error, Message, Row};
+use tidewire_connector::{Budget, BusWriter};
+use tidewire_pipeline::{Pipeline, PipelineConfig, SinkSpec};
 
 #[tokio::test(start_paused = true)]
 async fn what_commits_at_the_source_is_in_the_sink_and_nothing_is_confirmed_before_it_is_durable() {
@@ -100,10 +53,8 @@ async fn commits_fall_on_boundaries_only_and_a_large_transaction_is_several_writ
     let large = bench.world.commit_rows("orders", values);
     let config = PipelineConfig { append_bytes: 1, budgets: vec![("lake".into(), budget)], ..config(&bench.clock) };
     let running = bench.start_with(config, vec![spec]).await;
-    let most = std::cell::Cell::new(0);
     until("the large transaction is committed", || {
         let memory = &running.status().memory[0];
-        most.set(most.get().max(memory.used_bytes));
         assert!(memory.used_bytes <= memory.capacity_bytes);
         bench.log.index_of(&format!("lake commit {large}")).is_some()
     })
@@ -314,4 +265,74 @@ async fn two_sinks_of_one_name_are_refused() {
     let sinks = vec![bench.spec(), bench.spec()];
     let started = Pipeline::start(config(&bench.clock), bench.world.source(), Arc::new(bench.bus.clone()), sinks).await;
     assert!(started.is_err_and(|e| e.to_string().contains("two sinks have the name \"lake\"")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_under_an_older_schema_that_is_told_again_does_not_turn_the_table_back() {
+    let bench = Bench::new();
+    let running = bench.start().await;
+    bench.world.commit("orders", &[(1, Some("old"))]);
+    bench.world.set_schema(wide("orders"));
+    let new = Row::from_datums([Datum::Text(b"1"), Datum::Text(b"new"), Datum::Text(b"more")]);
+    bench.world.commit_rows("orders", vec![(1, Some(new))]);
+    caught_up(&running).await;
+    let first = bench.bus.messages("shop.orders").remove(0);
+    let again = Message {
+        topic: first.topic,
+        partition: first.partition,
+        key: first.key,
+        value: first.value,
+        timestamp: first.timestamp,
+    };
+    bench.bus.append(vec![again], None).await.unwrap();
+    bench.world.commit("orders", &[]);
+    caught_up(&running).await;
+    bench.assert_equal("orders");
+    assert_eq!(bench.log.count("lake prepare"), 2);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_stops_nothing_and_spoils_no_number() {
+    let bench = Bench::new();
+    let running = bench.start().await;
+    for jump in [-7_200_000_000, 14_400_000_000, -7_200_000_000] {
+        bench.load(10);
+        bench.clock.jump(jump);
+        caught_up(&running).await;
+        bench.assert_equal("orders");
+        let sink = &running.status().sinks[0];
+        assert!(sink.staleness_seconds.unwrap() >= 0.0);
+    }
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_metrics_tell_rows_latencies_and_positions_in_prometheus_text() {
+    let bench = Bench::new();
+    let budget = ("source".to_string(), Budget::new(4096));
+    let config = PipelineConfig { budgets: vec![budget], ..config(&bench.clock) };
+    let running = bench.start_with(config, vec![bench.spec()]).await;
+    bench.load(30);
+    caught_up(&running).await;
+    let text = running.metrics();
+    for line in [
+        "# TYPE tidewire_rows_total counter",
+        "tidewire_rows_total{stage=\"capture\",table=\"shop.orders\"} 60",
+        "tidewire_rows_total{stage=\"deliver\",sink=\"lake\",table=\"shop.orders\"} 60",
+        "tidewire_source_connected 1",
+        "tidewire_sink_lag_bytes{sink=\"lake\"} 0",
+        "tidewire_visible_seconds_bucket{sink=\"lake\",le=\"+Inf\"} 60",
+        "tidewire_visible_seconds_count{sink=\"lake\"} 60",
+        "tidewire_durable_seconds_count 60",
+        "tidewire_credit_capacity_bytes{budget=\"source\"} 4096",
+        "tidewire_dead_letters_total{sink=\"lake\"} 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in:\n{text}");
+    }
+    let mut names: Vec<_> = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), text.matches("# TYPE ").count(), "each metric has one head");
+    running.stop().await.unwrap();
 }

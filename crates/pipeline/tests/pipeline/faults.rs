@@ -1,63 +1,23 @@
 //! What the supervisor makes of each kind of error.
 
-mod support;
-
-use std::sync::Arc;
 use std::time::Duration;
-use support::bus::MemoryBus;
-use support::sink::Store;
-use support::source::World;
-use support::{caught_up, config, until, Log, TestClock};
+use crate::support::bench::Bench;
+use crate::support::{caught_up, until};
 use tidewire_change::{Error, ErrorKind, Message};
-use tidewire_connector::{BoxFuture, BusWriter, Inspect};
-use tidewire_pipeline::{diagnose, DeadLetter, InspectFactory, Pipeline, PipelineConfig, Running, Severity, SinkSpec};
+use tidewire_connector::BusWriter;
+use tidewire_pipeline::{diagnose, DeadLetter, Severity};
 
-struct Bench {
-    log: Log,
-    world: World,
-    bus: MemoryBus,
-    store: Store,
-    clock: Arc<TestClock>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let log = Log::default();
-        let (world, bus) = (World::new(&log), MemoryBus::new(&log));
-        world.add_table("orders");
-        world.add_table("lines");
-        Bench { store: Store::new("lake", &log), world, bus, log, clock: TestClock::new() }
-    }
-
-    /// With eyes on both sides, so that repairs run.
-    async fn start(&self) -> Running {
-        let (world, store) = (self.world.clone(), self.store.clone());
-        let source_inspect = Some(eyes(move || world.inspect()));
-        let mut spec = SinkSpec::new("lake", self.store.sink(), self.bus.reader("lake"));
-        spec.inspect = Some(eyes(move || store.inspect()));
-        let config = PipelineConfig { source_inspect, ..config(&self.clock) };
-        Pipeline::start(config, self.world.source(), Arc::new(self.bus.clone()), vec![spec]).await.expect("it starts")
-    }
-
-    fn assert_equal(&self, table: &str) {
-        let mut source = self.world.rows(table);
-        source.sort_by(|a, b| a.encoded().cmp(b.encoded()));
-        assert_eq!(self.store.rows(table), source);
-    }
-}
-
-fn eyes(make: impl Fn() -> Box<dyn Inspect> + Send + Sync + 'static) -> InspectFactory {
-    Arc::new(move || -> BoxFuture<'static, _> {
-        let inspect = make();
-        Box::pin(async { Ok(inspect) })
-    })
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.world.add_table("lines");
+    bench
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_table_that_cannot_be_followed_is_parked_the_others_go_on_and_a_restart_mends_it() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.store.faults.on("prepare", 1, || Error::schema("the column moved").hint("move it back"));
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a"))]);
     until("it is parked", || !running.status().sinks[0].parked.is_empty()).await;
     bench.world.commit("lines", &[(1, Some("b"))]);
@@ -73,7 +33,7 @@ async fn a_table_that_cannot_be_followed_is_parked_the_others_go_on_and_a_restar
     running.stop().await.unwrap();
 
     // The progress has passed the skipped changes; the repair that was written down brings the rows.
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     until("it is mended", || running.status().repairs.is_empty()).await;
     bench.assert_equal("orders");
     assert!(running.status().sinks[0].parked.is_empty());
@@ -82,13 +42,13 @@ async fn a_table_that_cannot_be_followed_is_parked_the_others_go_on_and_a_restar
 
 #[tokio::test(start_paused = true)]
 async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_others_are_applied() {
-    let bench = Bench::new();
+    let bench = bench();
     *bench.store.poison.lock().unwrap() = Some("poison".into());
     for id in 0..40 {
         bench.world.commit("orders", &[(id, Some(if id == 23 { "poison" } else { "fine" }))]);
     }
     bench.world.commit("lines", &[(1, Some("b"))]);
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     caught_up(&running).await;
     assert_eq!(bench.store.rows("orders").len(), 39);
     bench.assert_equal("lines");
@@ -105,15 +65,15 @@ async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_other
     assert_eq!((status.sinks[0].dead_letters, &status.sinks[0].loop_state.trouble), (1, &None));
     assert!(diagnose(&status).iter().any(|f| f.next.contains("topic read __dead_letters")));
     running.stop().await.unwrap();
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     assert_eq!(running.status().sinks[0].dead_letters, 1, "it is not forgotten");
     running.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn bytes_that_are_no_message_go_to_the_dead_letters() {
-    let bench = Bench::new();
-    let running = bench.start().await;
+    let bench = bench();
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a"))]);
     caught_up(&running).await;
     let junk = Message {
@@ -134,10 +94,10 @@ async fn bytes_that_are_no_message_go_to_the_dead_letters() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_that_the_bus_does_not_take_is_not_skipped() {
-    let bench = Bench::new();
+    let bench = bench();
     *bench.store.poison.lock().unwrap() = Some("poison".into());
     bench.world.commit("orders", &[(1, Some("poison"))]);
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     until("it was captured", || bench.bus.messages("shop.orders").len() == 1).await;
     bench.bus.faults.on("append", 1, || Error::unavailable("the disk is full"));
     caught_up(&running).await;
@@ -148,14 +108,14 @@ async fn a_dead_letter_that_the_bus_does_not_take_is_not_skipped() {
 #[tokio::test(start_paused = true)]
 async fn what_must_be_changed_by_the_user_stops_everything_with_the_message() {
     for call in ["open", "next", "append", "write"] {
-        let bench = Bench::new();
+        let bench = bench();
         let faults = match call {
             "append" => &bench.bus.faults,
             "write" => &bench.store.faults,
             _ => &bench.world.faults,
         };
         faults.on(call, 1, || Error::invalid("the folder is not writable").hint("give the right"));
-        let running = bench.start().await;
+        let running = bench.start_seeing().await;
         bench.world.commit("orders", &[(1, Some("a"))]);
         let error = tokio::time::timeout(Duration::from_secs(60), running.wait()).await.expect("it ends").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -166,9 +126,9 @@ async fn what_must_be_changed_by_the_user_stops_everything_with_the_message() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_loop_is_a_bug_and_stops_the_others() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.store.faults.on("write", 1, || panic!("this panic belongs to the test"));
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a"))]);
     let error = running.wait().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Bug);
@@ -178,11 +138,11 @@ async fn a_panic_in_a_loop_is_a_bug_and_stops_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_shows_the_same_nonsense_again_and_again_stops_the_pipeline() {
-    let bench = Bench::new();
+    let bench = bench();
     for _ in 0..3 {
         bench.world.faults.on("next", 1, || Error::malformed("an unknown message"));
     }
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     let error = running.wait().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Malformed);
     assert_eq!(bench.log.count("source open"), 3);
@@ -190,11 +150,11 @@ async fn a_source_that_shows_the_same_nonsense_again_and_again_stops_the_pipelin
 
 #[tokio::test(start_paused = true)]
 async fn errors_in_a_row_are_told_with_their_beginning_and_forgotten_when_it_goes_on() {
-    let bench = Bench::new();
+    let bench = bench();
     for _ in 0..20 {
         bench.store.faults.on("commit", 1, || Error::unavailable("no connection").hint("start it"));
     }
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a"))]);
     until("some errors came", || {
         running.status().sinks[0].loop_state.trouble.as_ref().is_some_and(|t| t.in_a_row >= 6)
@@ -211,8 +171,8 @@ async fn errors_in_a_row_are_told_with_their_beginning_and_forgotten_when_it_goe
 
 #[tokio::test(start_paused = true)]
 async fn after_the_log_was_lost_a_new_one_is_started_and_every_table_is_mended() {
-    let bench = Bench::new();
-    let running = bench.start().await;
+    let bench = bench();
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a")), (2, Some("b")), (3, Some("c"))]);
     bench.world.commit("lines", &[(1, Some("a"))]);
     caught_up(&running).await;
@@ -231,8 +191,8 @@ async fn after_the_log_was_lost_a_new_one_is_started_and_every_table_is_mended()
 
 #[tokio::test(start_paused = true)]
 async fn a_repair_is_still_due_after_a_restart() {
-    let bench = Bench::new();
-    let running = bench.start().await;
+    let bench = bench();
+    let running = bench.start_seeing().await;
     bench.world.commit("orders", &[(1, Some("a"))]);
     caught_up(&running).await;
     bench.world.commit_unseen("orders", &[(2, Some("b"))]);
@@ -240,7 +200,7 @@ async fn a_repair_is_still_due_after_a_restart() {
     bench.world.heartbeat();
     until("it is written down", || bench.bus.messages("__repairs").len() == 1).await;
     running.stop().await.unwrap();
-    let running = bench.start().await;
+    let running = bench.start_seeing().await;
     until("it is mended", || running.status().repairs.is_empty()).await;
     bench.assert_equal("orders");
     running.stop().await.unwrap();

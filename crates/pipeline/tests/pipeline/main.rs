@@ -1,0 +1,7 @@
+//! The pipeline over stand-ins of source, bus and sink.
+
+mod delivery;
+mod faults;
+mod findings;
+mod proof;
+mod support;
