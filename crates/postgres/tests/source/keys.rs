@@ -69,7 +69,7 @@ async fn keys_that_are_equal_but_not_identical_stay_one_row() {
          CREATE TABLE person (k citext PRIMARY KEY, v text, big text); ALTER TABLE person ALTER big SET STORAGE EXTERNAL;
          CREATE TABLE code (k char(6) PRIMARY KEY, v text);
          INSERT INTO price VALUES (1.0, 'a'), ('NaN', 'b'); INSERT INTO code VALUES ('AB', 'x'), ('C  D', 'y');
-         INSERT INTO person VALUES ('MiXed', 'a', repeat(md5('x'), 200)), ('other', 'b')",
+         INSERT INTO person VALUES ('MiXed', 'a', repeat(md5('x'), 200)), ('other', 'b', NULL)",
     );
     let mut follow = Follow::start(config(&server, &["public.*"])).await;
     follow.execute("UPDATE price SET k = 1.00 WHERE k = 1; UPDATE price SET v = 'n' WHERE k = 'NaN'").await;

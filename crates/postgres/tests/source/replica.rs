@@ -16,8 +16,8 @@ pub struct Replica {
 pub struct Copy {
     source_id: u64,
     keyed: HashMap<Vec<u8>, Stored>,
-    /// Tables without a key, in order of arrival.
-    loose: Vec<(Position, Values)>,
+    /// Tables without a key.
+    loose: BTreeMap<Position, Values>,
     truncated: Option<Position>,
     pub incomplete: u64,
 }
@@ -48,7 +48,7 @@ impl Replica {
         let copy = self.tables.entry(name).or_default();
         if copy.source_id != change.schema.source_id {
             // `prepare` with another source id: the rows were another table's.
-            (copy.source_id, copy.keyed, copy.loose) = (change.schema.source_id, HashMap::new(), Vec::new());
+            (copy.source_id, copy.keyed, copy.loose) = (change.schema.source_id, HashMap::new(), BTreeMap::new());
         }
         match &change.schema.key {
             _ if change.op == Op::Truncate => copy.truncate(change.position),
@@ -65,7 +65,7 @@ impl Replica {
     pub fn rows(&self, table: &str, columns: &[String]) -> Vec<Vec<Option<String>>> {
         let Some(copy) = self.tables.get(table) else { return Vec::new() };
         let keyed = copy.keyed.values().filter(|stored| !stored.deleted).map(|stored| &stored.values);
-        let all = keyed.chain(copy.loose.iter().map(|(_, values)| values));
+        let all = keyed.chain(copy.loose.values());
         let pick = |values: &Values| columns.iter().map(|c| values.get(c).cloned().flatten()).collect();
         let mut rows: Vec<Vec<Option<String>>> = all.map(pick).collect();
         rows.sort();
@@ -77,7 +77,7 @@ impl Copy {
     fn truncate(&mut self, at: Position) {
         self.truncated = self.truncated.max(Some(at));
         self.keyed.retain(|_, stored| stored.position > at);
-        self.loose.retain(|(position, _)| *position > at);
+        self.loose.retain(|position, _| *position > at);
     }
 
     fn keyed(&mut self, change: &Change) {
@@ -110,13 +110,10 @@ impl Copy {
         let row = change.key_row().expect("a change of a row has one");
         let values = values(&change.schema, row);
         if change.op == Op::Delete {
-            let found = self.loose.iter().position(|(_, held)| *held == values);
-            self.loose.remove(found.expect("a deleted row is held"));
+            let found = self.loose.iter().find(|(_, held)| **held == values).map(|(position, _)| *position);
+            self.loose.remove(&found.expect("a deleted row is held"));
         } else {
-            if self.loose.iter().any(|(position, _)| *position == change.position) {
-                return;
-            }
-            self.loose.push((change.position, values));
+            self.loose.insert(change.position, values);
         }
     }
 }
