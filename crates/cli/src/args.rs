@@ -153,7 +153,7 @@ pub struct TopicRead {
     /// The configuration
     #[arg(default_value = "pipeline.yaml")]
     pub config: PathBuf,
-    /// The topic, as `tidewire topic list` names it
+    /// A topic, as `tidewire topic list` names it, or a table
     pub topic: String,
     /// earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, default_value = "earliest")]

@@ -140,7 +140,7 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
     let patterns: Vec<_> = config.source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>()?;
     let mut source = inspect(config, None)?;
     let mut schemas = source.schemas().await?;
-    schemas.retain(|schema| patterns.iter().any(|pattern| pattern.matches(&schema.table)));
+    schemas.retain(|schema| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&schema.table)));
     Ok((source, schemas))
 }
 
@@ -191,6 +191,25 @@ pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A publication of the user's own must have every table that is named.
+pub fn publication_is_whole(config: &Config, facts: &ServerFacts) -> Result<()> {
+    let Some(publication) = config.source.publication.as_ref().filter(|_| !config.source.tables.is_empty()) else {
+        return Ok(());
+    };
+    let missing: Vec<_> = facts.tables.iter().filter(|table| !table.published).map(|table| &table.table).collect();
+    let names = |quoted: fn(&TableName) -> String| missing.iter().map(|t| quoted(t)).collect::<Vec<_>>().join(", ");
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let quoted =
+        |table: &TableName| format!("{}.{}", pgwire::quote_ident(&table.schema), pgwire::quote_ident(&table.name));
+    Err(Error::invalid(format!("publication {publication} misses {}", names(TableName::to_string))).hint(format!(
+        "ALTER PUBLICATION {} ADD TABLE {}",
+        pgwire::quote_ident(publication),
+        names(quoted)
+    )))
 }
 
 /// What the sink runs for a table.

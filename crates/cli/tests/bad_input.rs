@@ -85,7 +85,7 @@ fn a_slot_that_another_process_reads_is_named_and_waited_for() {
         .unwrap();
     let mut run = place.run();
     run.until("it says that the slot is taken", |run| {
-        run.errors().contains("tidewire_main") && run.errors().contains("active")
+        run.errors().contains("tidewire_main") && run.errors().contains("in use")
     });
     other.kill().unwrap();
     other.wait().unwrap();
@@ -117,7 +117,7 @@ fn a_slot_that_is_gone_is_made_anew_and_what_was_missed_is_mended() {
 fn a_publication_of_the_users_own_that_lacks_a_table_ends_with_2_and_says_how_to_add_it() {
     let server = server();
     server.psql(&format!("{T}; CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION mine FOR TABLE u"));
-    let source = format!("{{url: '{}', publication: mine}}", server.url());
+    let source = format!("{{url: '{}', publication: mine, tables: [public.t]}}", server.url());
     let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
     place.tidewire(&["check"], &[]).is(1).says("public.t");
     place.tidewire(&["run"], &[]).is(2).says("public.t").says("ALTER PUBLICATION");

@@ -13,9 +13,8 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     match catalog::facts(config).await {
         Ok(facts) => {
             findings = check(&facts);
-            if let Err(error) = catalog::targets_are_apart(config, &facts) {
-                faults.push(("source".to_string(), error));
-            }
+            let checks = [catalog::targets_are_apart(config, &facts), catalog::publication_is_whole(config, &facts)];
+            faults.extend(checks.into_iter().filter_map(Result::err).map(|error| ("source".to_string(), error)));
         }
         Err(error) => faults.push(("source".to_string(), error)),
     }

@@ -46,12 +46,19 @@ pub fn list(config: &Config, args: &Plain) -> Result<Answer> {
 pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
     let mut view = catalog::journal_view(config)?;
     let names: Vec<String> = view.topics().into_iter().map(|topic| topic.topic).collect();
-    if !names.contains(&args.topic) && !args.follow {
-        return Err(Error::invalid(format!("the journal has no topic `{}`", args.topic))
-            .hint(format!("the topics are: {}", names.join(", "))));
-    }
-    let mut printer = Printer::new(config, &args.topic);
-    let mut read = Read { topic: args.topic.clone(), partition: args.partition, start: start(&args.from)? };
+    // A table's name will do as well.
+    let is_meant = |name: &&String| topic::table_of(name).is_some_and(|table| table.to_string() == args.topic);
+    let found = names.iter().find(|name| **name == args.topic).or_else(|| names.iter().find(is_meant));
+    let topic = match found {
+        Some(name) => name.clone(),
+        None if args.follow => args.topic.clone(),
+        None => {
+            return Err(Error::invalid(format!("the journal has no topic `{}`", args.topic))
+                .hint(format!("the topics are: {}", names.join(", "))));
+        }
+    };
+    let mut printer = Printer::new(config, &topic);
+    let mut read = Read { topic, partition: args.partition, start: start(&args.from)? };
     let mut left = args.max.unwrap_or(u64::MAX);
     loop {
         let mut messages = view.read(read.clone());

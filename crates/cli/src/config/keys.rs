@@ -111,9 +111,9 @@ const SOURCE_POSTGRES: &[Key] = &[
         "tables",
         Kind::Texts,
         "Tables as schema.table; `*` stands for any run of characters. Names are compared as the database stores \
-         them; a part with a dot in it is written in double quotes: 'shop.\"odd.name\"'.",
-    )
-    .default("[\"*.*\"]"),
+         them; a part with a dot in it is written in double quotes: 'shop.\"odd.name\"'. Without this: every table, or every \
+         one in `publication`.",
+    ),
     key(
         "slot",
         Kind::Text,

@@ -41,6 +41,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PostgresSource {
     pub url: Secret,
+    /// Patterns; empty: every table.
     pub tables: Vec<String>,
     /// `None`: named after the pipeline.
     pub slot: Option<String>,
@@ -165,8 +166,8 @@ fn is_plain(name: &str) -> bool {
 const PLAIN: &str = "must be at most 63 characters out of a-z, 0-9 and _";
 
 fn postgres_source(section: &Section) -> Result<PostgresSource> {
-    let tables = section.texts("tables")?.unwrap_or_else(|| vec!["*.*".into()]);
-    if tables.is_empty() {
+    let tables = section.texts("tables")?;
+    if tables.as_ref().is_some_and(Vec::is_empty) {
         return Err(section.bad("tables", "names no table"));
     }
     let heartbeat = section.duration("heartbeat")?;
@@ -179,7 +180,7 @@ fn postgres_source(section: &Section) -> Result<PostgresSource> {
     }
     Ok(PostgresSource {
         url: Secret::new(section.given_text("url")?),
-        tables,
+        tables: tables.unwrap_or_default(),
         slot,
         publication: section.text("publication")?,
         failover: section.flag("failover")?,
