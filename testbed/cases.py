@@ -10,7 +10,7 @@ Case files: `setup` (SQL before Tidewire starts), `changes` (steps in order: tx,
 async, must_fail, action), `tables` (name: published), `ops` (events expected in the journal, Debezium's letters; tombstones
 are not stored, reads are left out). Ends with `N passed, N failed, N skipped`; skipped ones need another source.
 """
-import argparse, concurrent.futures, glob, json, os, shutil, signal, subprocess, sys, tempfile, threading, time, traceback
+import argparse, concurrent.futures, glob, json, os, re, shutil, signal, subprocess, sys, tempfile, threading, time, traceback
 import psycopg2, yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import canonical, server
@@ -29,7 +29,7 @@ class Pipeline:
         self.config = os.path.join(folder, "pipeline.yaml")
         with open(self.config, "w") as f:
             json.dump({
-                "source": {"postgres": {"url": source_url, "slot": "tw_" + os.path.basename(folder)}},
+                "source": {"postgres": {"url": source_url, "slot": "tw_" + re.sub("[^a-z0-9]", "_", os.path.basename(folder).lower())}},
                 "sinks": {"lake": {"delta": {"path": os.path.join(folder, "lake")}},
                           "replica": {"postgres": {"url": replica_url}}},
                 "data_dir": os.path.join(folder, "journal"), "http": "127.0.0.1:%d" % server.free_port(),
