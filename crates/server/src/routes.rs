@@ -49,6 +49,9 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> R
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
+    if declared_length(request.headers()) > BODY_BYTES {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
+    }
     if gate.loopback && !is_local_host(request.headers()) {
         return (StatusCode::FORBIDDEN, "the Host header names another machine\n").into_response();
     }
@@ -58,6 +61,11 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> R
         }
         _ => next.run(request).await,
     }
+}
+
+fn declared_length(headers: &HeaderMap) -> usize {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|h| h.to_str().ok());
+    length.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn is_local_host(headers: &HeaderMap) -> bool {

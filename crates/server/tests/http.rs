@@ -10,8 +10,8 @@ use tidewire_change::{
     TopicPartition,
 };
 use tidewire_connector::{
-    BoxFuture, BusReader, BusWriter, ChangeBatch, Fetched, FetchedMessage, Placed, Selection, ServerFacts, Sink, SinkStatus,
-    Source, SourceHandle, SourceStatus, TableBatch, What, Written,
+    BoxFuture, BusReader, BusWriter, ChangeBatch, Fetched, FetchedMessage, Placed, Selection, ServerFacts, Sink,
+    SinkStatus, Source, SourceHandle, SourceStatus, TableBatch, What, Written,
 };
 use tidewire_pipeline::reconcile::{Comparison, Difference, DriftKey, Live, Verdict};
 use tidewire_pipeline::{Health, Pipeline, PipelineConfig, Running, SinkSpec};
@@ -166,7 +166,10 @@ async fn a_second_process_sees_and_asks_what_the_first_knows() {
 
     let wrong = Selection { table: TableName::new("s", "unknown"), ..selection };
     let error = client.read(wrong).await.unwrap_err();
-    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Invalid, "there is no such table — look at status"));
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (ErrorKind::Invalid, "there is no such table — look at status")
+    );
     let error = client.sink_boundary("other").await.unwrap_err();
     assert!(error.to_string().contains("my lake/1"), "{error}");
 
@@ -198,7 +201,9 @@ async fn a_comparison_is_reported_without_the_keys_of_rows() {
     assert_eq!(running.status().drift[0].rows, 1);
     let findings = get(serving.address(), "/findings").await;
     assert!(findings.contains("the copy differs") && !findings.contains("secret"), "{findings}");
-    assert!(get(serving.address(), "/metrics").await.contains("tidewire_drift_rows{sink=\"my lake/1\",table=\"s.t\"} 1"));
+    assert!(get(serving.address(), "/metrics")
+        .await
+        .contains("tidewire_drift_rows{sink=\"my lake/1\",table=\"s.t\"} 1"));
     running.stop().await.unwrap();
 }
 
@@ -225,7 +230,7 @@ async fn an_address_that_others_can_reach_requires_a_token() {
     let open = Address { address: "0.0.0.0:0".parse().unwrap(), token: None };
     let error = serve(running.clone(), open).await.err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("set a token"), "{error}");
+    assert!(error.to_string().contains("set `token`"), "{error}");
     running.stop().await.unwrap();
 
     let (running, serving) = served(&quiet, Some("s3cret")).await;

@@ -1,10 +1,10 @@
 //! The two loops over stand-ins: order, boundaries, restarts.
 
-use std::sync::Arc;
-use std::time::Duration;
 use crate::support::bench::Bench;
 use crate::support::sink::Store;
 use crate::support::{caught_up, config, row, until, wide};
+use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{Datum, Error, Message, Row};
 use tidewire_connector::{Budget, BusWriter};
 use tidewire_pipeline::{Pipeline, PipelineConfig, SinkSpec};

@@ -1,8 +1,8 @@
 //! What the supervisor makes of each kind of error.
 
-use std::time::Duration;
 use crate::support::bench::Bench;
 use crate::support::{caught_up, until};
+use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Message};
 use tidewire_connector::BusWriter;
 use tidewire_pipeline::{diagnose, DeadLetter, Severity};

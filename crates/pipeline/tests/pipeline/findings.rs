@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidewire_change::{Identity, Key, TableName};
 use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
 use tidewire_pipeline::{
-    check, current, diagnose, live, ready, DriftView, Finding, JournalFacts, LoopView, Parked, Repair, SinkView, SlotView,
-    Snapshot, Status, TableView, Trouble,
+    check, current, diagnose, live, ready, DriftView, Finding, JournalFacts, LoopView, Parked, Repair, SinkView,
+    SlotView, Snapshot, Status, TableView, Trouble,
 };
 
 const SECOND: i64 = 1_000_000;
@@ -119,7 +119,14 @@ fn trouble(in_a_row: u32, seconds: i64) -> Option<Trouble> {
 
 fn slot_view(hours: f64) -> Option<SlotView> {
     let (name, wal_status) = ("tw".to_string(), "reserved".to_string());
-    Some(SlotView { name, active: true, wal_status, retained_bytes: 999, runway_hours: Some(hours), ..Default::default() })
+    Some(SlotView {
+        name,
+        active: true,
+        wal_status,
+        retained_bytes: 999,
+        runway_hours: Some(hours),
+        ..Default::default()
+    })
 }
 
 #[test]

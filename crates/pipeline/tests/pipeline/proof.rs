@@ -1,12 +1,12 @@
 //! Reconcile over stand-ins: what it finds, what it doesn't take for drift, what a repair mends.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::Arc;
-use std::time::Duration;
 use crate::support::bus::MemoryBus;
 use crate::support::sink::Store;
 use crate::support::source::World;
 use crate::support::{caught_up, config, row, schema, Log, TestClock};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{ErrorKind, Result};
 use tidewire_pipeline::reconcile::{reconcile, Comparison, Difference, Phase, Sides, Terms, Verdict};
 use tidewire_pipeline::{diagnose, Pipeline, Running, SinkSpec};
