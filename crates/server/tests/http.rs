@@ -162,7 +162,7 @@ async fn a_second_process_sees_and_asks_what_the_first_knows() {
     let key = Row::from_datums([Datum::Text(b"\xfe\xff"), Datum::Unchanged]);
     let selection = Selection { table: TableName::new("s", "t"), what: What::Keys(vec![key]), placed: Placed::Ahead };
     client.read(selection.clone()).await.unwrap();
-    assert_eq!(*quiet.reads.lock().unwrap(), [selection.clone()]);
+    assert_eq!(quiet.reads.lock().unwrap().as_slice(), std::slice::from_ref(&selection));
 
     let wrong = Selection { table: TableName::new("s", "unknown"), ..selection };
     let error = client.read(wrong).await.unwrap_err();

@@ -57,8 +57,8 @@ async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_other
     let letter: DeadLetter = serde_json::from_slice(&letters[0].value).unwrap();
     assert_eq!((letter.topic.as_str(), letter.sink.as_str(), letter.attempts), ("shop.orders", "lake", 3));
     assert!(letter.reason.contains("a value can't be stored") && letter.last >= letter.first);
-    let message = bench.bus.messages("shop.orders").into_iter();
-    let message = message.filter(|m| (m.partition, m.offset) == (letter.partition, letter.offset)).next().unwrap();
+    let mut messages = bench.bus.messages("shop.orders").into_iter();
+    let message = messages.find(|m| (m.partition, m.offset) == (letter.partition, letter.offset)).unwrap();
     assert_eq!(message.key, b"23".as_slice());
     assert!(!letter.value.is_empty());
     let status = running.status();
