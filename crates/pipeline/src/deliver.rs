@@ -13,6 +13,7 @@ use crate::collect::{origin, Collected, Group, Reached, Rules};
 use crate::config::Pace;
 use crate::context::Stop;
 use crate::pace::Due;
+use crate::repairs::Repairs;
 use crate::shared::{locked, Shared, SinkState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) struct Deliver {
     pub shared: Arc<Shared>,
     pub state: Arc<SinkState>,
     pub pace: Pace,
+    pub repairs: Arc<Repairs>,
     pub rules: Rules,
     /// The bus no longer holds what comes next: go on with the earliest that it has.
     pub from_earliest: bool,
@@ -76,6 +78,9 @@ impl Deliver {
         self.shared.book.load(&*self.shared.bus).await?;
         self.sink.open().await?;
         let mut progress = self.sink.committed().await?;
+        if self.shared.has_history && progress == Progress::default() {
+            self.repairs.ask_to_fill(&self.shared, &self.state.name).await?;
+        }
         if self.from_earliest {
             progress.offsets.clear();
         }

@@ -4,8 +4,8 @@ use crate::repairs::{Repair, Repairs};
 use crate::shared::{locked, Shared, SinkState};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Position, Result, Schema};
-use tidewire_connector::{BoxFuture, Selection, TableState};
+use tidewire_change::{Error, Key, Position, Result, Schema, TableName};
+use tidewire_connector::{BoxFuture, Placed, Selection, TableState, What};
 
 /// Between two looks at repairs that are due; twice as long after each that didn't work out, since it scans whole tables.
 const EVERY: Duration = Duration::from_secs(5);
@@ -55,6 +55,10 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
     if states.contains(&Followed::NotYet) {
         return Ok(());
     }
+    if repair.reread {
+        let keyed = tables.iter().filter(|schema| matches!(schema.key, Key::Columns(_)));
+        reread(inside, keyed.map(|schema| schema.table.clone()).collect()).await?;
+    }
     let mut copy = look_at_sink().await?;
     for (schema, _) in tables.into_iter().zip(states).filter(|(_, state)| *state == Followed::Yes) {
         let mut sides = Sides {
@@ -74,6 +78,18 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
         }
     }
     repairs.done(shared, repair).await
+}
+
+/// Has whole tables read again, and waits until their rows are in the stream. Sinks that hold them already throw them away.
+async fn reread(inside: &Inside, tables: Vec<TableName>) -> Result<()> {
+    let source = &inside.0.source;
+    for table in tables {
+        source.read(Selection { table, what: What::Table, placed: Placed::Here }).await?;
+    }
+    while source.status().pending_reads > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,9 @@ pub struct Repair {
     pub why: String,
     /// Microseconds since 1970 UTC.
     pub since: i64,
+    /// The tables are read anew before they are compared: most rows are missing.
+    #[serde(default)]
+    pub reread: bool,
 }
 
 impl Repair {
@@ -58,13 +61,23 @@ impl Repairs {
 
     /// Asks for a repair; durable when it returns. The first reason of several is kept.
     pub async fn ask(&self, shared: &Shared, sink: &str, table: Option<&str>, why: &str) -> Result<()> {
-        let now = shared.clock.now();
-        let repair = Repair { sink: sink.into(), table: table.map(str::to_string), why: why.into(), since: now };
+        let (table, since) = (table.map(str::to_string), shared.clock.now());
+        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: false }).await
+    }
+
+    /// For a sink that begins empty behind a bus that may no longer hold everything.
+    pub async fn ask_to_fill(&self, shared: &Shared, sink: &str) -> Result<()> {
+        let why = "the sink is new and the journal may no longer hold the oldest rows".to_string();
+        let since = shared.clock.now();
+        self.add(shared, Repair { sink: sink.into(), table: None, why, since, reread: true }).await
+    }
+
+    async fn add(&self, shared: &Shared, repair: Repair) -> Result<()> {
         if locked(&self.due).contains_key(&repair.key()) {
             return Ok(());
         }
         let json = serde_json::to_vec(&repair).map_err(|e| Error::bug("a repair has no JSON form").caused_by(e))?;
-        shared.bus.append(vec![message(&repair, json, now)], None).await?;
+        shared.bus.append(vec![message(&repair, json, repair.since)], None).await?;
         locked(&self.due).insert(repair.key(), repair);
         self.changed.notify_one();
         Ok(())

@@ -69,6 +69,7 @@ impl Pipeline {
                 shared: shared.clone(),
                 state: state.clone(),
                 pace: spec.pace,
+                repairs: repairs.clone(),
                 rules: Rules::default(),
                 from_earliest: false,
                 last_schema: None,
@@ -113,6 +114,7 @@ async fn share(
     Ok(Shared {
         clock: config.clock.clone(),
         started: now,
+        has_history: bus.last().await?.is_some(),
         bus,
         source: source.handle(),
         book: SchemaBook::default(),

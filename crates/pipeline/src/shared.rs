@@ -17,6 +17,8 @@ pub(crate) struct Shared {
     pub bus: Arc<dyn BusWriter>,
     pub source: Arc<dyn SourceHandle>,
     pub book: SchemaBook,
+    /// The bus held something when the pipeline started.
+    pub has_history: bool,
     pub capture: CaptureState,
     pub sinks: Vec<Arc<SinkState>>,
     pub budgets: Vec<(String, Budget)>,

@@ -1,6 +1,7 @@
 //! What the supervisor makes of each kind of error.
 
 use crate::support::bench::Bench;
+use crate::support::sink::Store;
 use crate::support::{caught_up, until};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Message};
@@ -203,5 +204,27 @@ async fn a_repair_is_still_due_after_a_restart() {
     let running = bench.start_seeing().await;
     until("it is mended", || running.status().repairs.is_empty()).await;
     bench.assert_equal("orders");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_added_later_gets_the_rows_that_the_bus_no_longer_holds() {
+    let mut bench = bench();
+    let running = bench.start_seeing().await;
+    bench.load(40);
+    caught_up(&running).await;
+    assert_eq!(running.status().repairs, [], "a first start needs no repair");
+    running.stop().await.unwrap();
+    bench.bus.drop_messages("shop.orders");
+    bench.store = Store::new("lake", &bench.log);
+    let running = bench.start_seeing().await;
+    bench.load(3);
+    until("it is told", || running.status().repairs.iter().any(|r| r.why.contains("the sink is new"))).await;
+    until("it is mended", || running.status().repairs.is_empty()).await;
+    caught_up(&running).await;
+    bench.assert_equal("orders");
+    running.stop().await.unwrap();
+    let running = bench.start_seeing().await;
+    assert_eq!(running.status().repairs, [], "it is not new any more");
     running.stop().await.unwrap();
 }

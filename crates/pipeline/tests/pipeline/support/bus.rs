@@ -49,6 +49,13 @@ impl MemoryBus {
         inner.appends.iter().flat_map(|(m, _)| m).filter(|m| &*m.topic == topic).cloned().collect()
     }
 
+    /// As retention does: the messages of a topic are gone, their offsets aren't used again.
+    pub fn drop_messages(&self, topic: &str) {
+        for (messages, _) in &mut self.inner.lock().unwrap().appends {
+            messages.retain(|m| &*m.topic != topic);
+        }
+    }
+
     pub fn appends(&self) -> usize {
         self.inner.lock().unwrap().appends.len()
     }
