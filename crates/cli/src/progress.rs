@@ -56,33 +56,36 @@ impl Progress {
     }
 
     fn draw(&mut self, live: &MultiProgress, status: &Status) {
+        // The line of what flows stands below the bars.
+        let summary = self.summary.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is right");
+            live.add(ProgressBar::new_spinner().with_style(style))
+        });
         for table in &status.tables {
-            let is_known = self.bars.contains_key(&table.table);
-            if !is_known && (table.state == Snapshot::Streaming || table.state == Snapshot::Parked) {
+            let is_done = matches!(table.state, Snapshot::Streaming | Snapshot::Parked);
+            if is_done && !self.bars.contains_key(&table.table) {
                 continue;
             }
             let bar = self.bars.entry(table.table.clone()).or_insert_with(|| {
                 let style = ProgressStyle::with_template("{prefix:<24!} {bar:32} {percent:>3}%  {msg}");
                 let bar = ProgressBar::new(STEPS).with_style(style.expect("the template is right"));
-                live.add(bar.with_prefix(table.table.clone()))
+                live.insert_before(summary, bar.with_prefix(table.table.clone()))
             });
             if bar.is_finished() {
                 continue;
             }
             bar.set_position((table.copied * STEPS as f64) as u64);
             bar.set_message(format!("{} rows", thousands(table.rows_read)));
-            if table.state == Snapshot::Streaming {
+            if is_done {
                 bar.finish_with_message(format!("{} rows, done", thousands(table.rows_read)));
             }
         }
-        if self.show == Show::All {
-            let summary = self.summary.get_or_insert_with(|| {
-                let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is right");
-                live.add(ProgressBar::new_spinner().with_style(style))
-            });
-            summary.set_message(flow(status));
-            summary.tick();
+        match self.show {
+            Show::All => summary.set_message(flow(status)),
+            Show::Copies if is_copying(status) => summary.set_message("copying"),
+            Show::Copies => summary.set_message("following changes"),
         }
+        summary.tick();
     }
 
     fn print(&mut self, status: &Status) {
@@ -116,9 +119,9 @@ fn copies(status: &Status) -> String {
     let copying = status.tables.iter().filter(|t| t.state == Snapshot::Copying).map(one).collect::<Vec<_>>();
     let waiting = status.tables.iter().filter(|t| t.state == Snapshot::Pending).count();
     match (copying.is_empty(), waiting) {
-        (true, _) => format!("{waiting} tables wait to be copied"),
+        (true, _) => format!("tables that wait to be copied: {waiting}"),
         (false, 0) => format!("copying: {}", copying.join(", ")),
-        (false, _) => format!("copying: {}; {waiting} tables wait", copying.join(", ")),
+        (false, _) => format!("copying: {}; waiting: {waiting}", copying.join(", ")),
     }
 }
 
