@@ -85,6 +85,7 @@ impl Group {
 pub(crate) struct Collected {
     pub groups: Vec<Group>,
     by_topic: HashMap<Arc<str>, usize>,
+    last_found: Option<(Arc<str>, usize)>,
     /// Bytes collected and not written.
     pub bytes: usize,
     /// Bytes collected or written and not committed.
@@ -106,8 +107,16 @@ impl Collected {
     }
 
     /// The group of a topic, if one of its changes was seen.
-    pub fn find(&self, topic: &str) -> Option<usize> {
-        self.by_topic.get(topic).copied()
+    /// Messages of one topic come in rows: the last answer is at hand.
+    pub fn find(&mut self, topic: &Arc<str>) -> Option<usize> {
+        if let Some((last, group)) = &self.last_found {
+            if Arc::ptr_eq(last, topic) {
+                return Some(*group);
+            }
+        }
+        let group = *self.by_topic.get(topic)?;
+        self.last_found = Some((topic.clone(), group));
+        Some(group)
     }
 
     pub fn add_group(&mut self, topic: &Arc<str>, first: &Change, rules: &Rules, meters: &Meters) -> usize {
@@ -161,12 +170,17 @@ pub(crate) struct Reached(Vec<(TopicPartition, u64)>);
 impl Reached {
     /// One look into a tree per partition and fetch, not per message: topics are compared by address first.
     pub fn by(fetched: &Fetched) -> Self {
-        let mut last: HashMap<(*const u8, u32), usize> = HashMap::new();
-        for (i, m) in fetched.messages.iter().enumerate() {
-            last.insert((m.topic.as_ptr(), m.partition), i);
+        let mut seen: HashSet<(*const u8, u32)> = HashSet::new();
+        let mut last: Vec<usize> = Vec::new();
+        let mut behind = None;
+        for (i, m) in fetched.messages.iter().enumerate().rev() {
+            let place = (m.topic.as_ptr(), m.partition);
+            if behind != Some(place) && seen.insert(place) {
+                last.push(i);
+            }
+            behind = Some(place);
         }
-        let mut last: Vec<usize> = last.into_values().collect();
-        last.sort_unstable();
+        last.reverse();
         let place = |i: usize| {
             let (place, offset) = origin(&fetched.messages[i]);
             (place, offset + 1)
