@@ -73,7 +73,7 @@ impl Header {
         }
         let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
         let len = word(8) as usize;
-        if len < FIXED || len > 1 << 28 {
+        if !(FIXED..=1 << 28).contains(&len) {
             return Err(fault("has a broken length"));
         }
         let mut bytes = vec![0; len];
