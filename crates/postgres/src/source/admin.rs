@@ -2,14 +2,13 @@
 //! question after the other in a task of its own, so that the stream never waits for a lock.
 
 use super::config::Config;
-use super::facts::{self, parse_lsn};
+use super::facts::{self, parse_lsn, Slot};
 use super::placed::gate::Gate;
 use super::placed::snapshot::Snapshot;
 use super::publication;
 use crate::catalog::{self, Listed, TableDef};
 use crate::types::{TypeMap, TYPES_SQL};
 use tidewire_change::Result;
-use tidewire_connector::SlotFacts;
 use tidewire_pgwire::Connection;
 use tokio::sync::mpsc;
 
@@ -38,7 +37,7 @@ pub(super) enum Answer {
     },
     /// It couldn't be done now (a table is locked); it is asked again later.
     PublishedLater(String),
-    Slot(Option<SlotFacts>),
+    Slot(Option<Slot>),
 }
 
 /// The catalog at one moment.
@@ -76,7 +75,7 @@ impl Admin {
             Ask::Heartbeat => Answer::Heartbeat { before: heartbeat(connection).await? },
             Ask::Snapshot => Answer::Snapshot(snapshot(connection).await?),
             Ask::Catalog => Answer::Catalog(Box::new(look(connection, &self.config, self.with_generated).await?)),
-            Ask::Slot => Answer::Slot(facts::slot(connection, &self.config.slot).await?.map(|slot| slot.facts)),
+            Ask::Slot => Answer::Slot(facts::slot(connection, &self.config.slot).await?),
             Ask::Publish(tables) => match self.own_publication {
                 true => match publication::set(connection, &self.config.publication_name(), &tables).await? {
                     None => Answer::Published { gate: everything_open(connection).await?, tables },

@@ -26,7 +26,8 @@ pub struct Config {
     pub failover_slot: bool,
     /// Keys of recent transactions that are kept in memory during placed reads (about 80 bytes each).
     pub ring_keys: usize,
-    /// Placed reads pause while the server may write less than this before it drops the slot's log.
+    /// Placed reads pause while the server may write less than this (or than a quarter of max_slot_wal_keep_size) before it
+    /// drops the slot's log.
     pub safe_wal_bytes: i64,
     /// Credit for all that is in memory.
     pub budget: Budget,

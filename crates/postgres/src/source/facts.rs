@@ -16,6 +16,17 @@ pub(super) struct Slot {
     pub active_pid: Option<u32>,
     pub confirmed: u64,
     pub invalid: Option<String>,
+    /// max_slot_wal_keep_size; none: no limit.
+    pub keep_bytes: Option<i64>,
+}
+
+impl Slot {
+    /// The server may soon drop the log that the slot needs: it may write less than `limit`, or than a quarter of what it
+    /// keeps at all.
+    pub fn is_short_of_wal(&self, limit: i64) -> bool {
+        let limit = self.keep_bytes.map_or(limit, |keep| limit.min(keep / 4));
+        self.facts.safe_wal_bytes.is_some_and(|safe| safe < limit)
+    }
 }
 
 pub(super) async fn slot(connection: &mut Connection, name: &str) -> Result<Option<Slot>> {
@@ -28,6 +39,7 @@ pub(super) async fn slot(connection: &mut Connection, name: &str) -> Result<Opti
     let sql = format!(
         "SELECT coalesce(plugin, '') AS plugin, coalesce(database, '') AS database, active, active_pid,
            coalesce(wal_status, '') AS wal_status, safe_wal_size, {invalid} AS invalid,
+           (SELECT nullif(setting::int8, -1) * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep,
            coalesce(confirmed_flush_lsn, '0/0') AS confirmed,
            greatest(0, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
              - restart_lsn)::int8 AS retained
@@ -51,6 +63,7 @@ pub(super) async fn slot(connection: &mut Connection, name: &str) -> Result<Opti
         active_pid: row.get("active_pid")?.and_then(|pid| pid.parse().ok()),
         confirmed: parse_lsn(row.text("confirmed")?).unwrap_or(0),
         invalid: row.get("invalid")?.map(str::to_owned),
+        keep_bytes: number("keep")?,
     }))
 }
 
@@ -137,6 +150,22 @@ fn table_facts(def: &TableDef, rights: Option<(bool, bool)>) -> TableFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_keeps_little_is_not_short_of_it_all_the_time() {
+        let slot = |safe, keep| Slot {
+            facts: SlotFacts { safe_wal_bytes: safe, ..SlotFacts::default() },
+            plugin: String::new(),
+            database: String::new(),
+            active_pid: None,
+            confirmed: 0,
+            invalid: None,
+            keep_bytes: keep,
+        };
+        assert!(!slot(None, None).is_short_of_wal(100));
+        assert!(slot(Some(99), Some(4000)).is_short_of_wal(100) && !slot(Some(100), Some(4000)).is_short_of_wal(100));
+        assert!(!slot(Some(30), Some(40)).is_short_of_wal(100) && slot(Some(9), Some(40)).is_short_of_wal(100));
+    }
 
     #[test]
     fn lsns_are_read_and_written_as_the_server_does() {

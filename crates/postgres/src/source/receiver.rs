@@ -1,6 +1,7 @@
 //! The replication connection, in a task of its own: reads the log, answers the server, and goes on answering it with the
 //! last confirmed position while nobody takes what was read, so that `wal_sender_timeout` never strikes.
 
+use super::setup;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -48,7 +49,7 @@ impl Receiver {
                 let _ = tokio::time::timeout(STOP_LIMIT, stop).await;
             }
             Err(error) => {
-                let _ = self.chunks.send(Err(error.context("reading the log"))).await;
+                let _ = self.chunks.send(Err(setup::judge(error.context("reading the log")))).await;
             }
         }
     }

@@ -137,9 +137,9 @@ impl Engine {
             Answer::PublishedLater(why) => tracing::warn!(%why, "the publication couldn't be changed now"),
             Answer::Slot(slot) => {
                 let limit = self.shared.config.safe_wal_bytes;
-                self.reads.throttled =
-                    slot.as_ref().and_then(|slot| slot.safe_wal_bytes).is_some_and(|bytes| bytes < limit);
-                self.shared.update(|status| status.slot = slot);
+                self.reads.throttled = slot.as_ref().is_some_and(|slot| slot.is_short_of_wal(limit));
+                let facts = slot.map(|slot| slot.facts);
+                self.shared.update(|status| status.slot = facts);
             }
         }
         Ok(())

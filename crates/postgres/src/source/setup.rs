@@ -319,14 +319,25 @@ async fn start_streaming(connection: Connection, config: &Config, start: u64) ->
         lsn_text(start),
         publications.replace('\'', "''")
     );
-    connection.start_replication(&sql).await.map_err(|error| {
-        let gone = matches!(sqlstate(&error), Some("42704" | "58P01")) || error.message().contains("invalidated");
-        match gone {
-            true => Error::new(ErrorKind::Lost, error.message().to_owned())
-                .hint("Tidewire makes a new slot, then compares and repairs every table"),
-            false => error.context("starting the stream"),
-        }
-    })
+    connection.start_replication(&sql).await.map_err(|error| judge(error.context("starting the stream")))
+}
+
+/// Errors of the walsender that waiting doesn't mend: the log that we need can't be read any more.
+pub(super) fn judge(error: Error) -> Error {
+    let says = |words: &str| error.message().contains(words);
+    let is_lost = match sqlstate(&error) {
+        // The slot; or the publication: it was dropped, or made after the place in the log that is read.
+        Some("42704") => true,
+        Some("58P01") => true,
+        Some("55000") => says("can no longer") || says("invalidated") || says("cannot read from logical"),
+        _ => false,
+    };
+    if !is_lost {
+        return error;
+    }
+    Error::new(ErrorKind::Lost, error.message().to_owned())
+        .hint("Tidewire makes a new slot, then compares and repairs every table")
+        .caused_by(error)
 }
 
 /// Often enough for the server's timeout.

@@ -1,10 +1,11 @@
 //! Brings the tasks up and down.
 
 use super::admin::{self, Admin};
+use super::config::Config;
 use super::engine::{Batch, Engine, Timers, Wires};
 use super::placed::keys;
 use super::placed::ledger::TableRead;
-use super::placed::reader::Reader;
+use super::placed::reader::{Job, Reader, Report};
 use super::placed::reads::Reads;
 use super::receiver::Receiver;
 use super::resume::{self, Plan};
@@ -155,31 +156,14 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
     let below_start = Position::end_of(place.lsn.saturating_add(place.base).saturating_sub(1));
     shared.base.store(place.base, Ordering::Relaxed);
     shared.server_lsn.store(place.lsn, Ordering::Relaxed);
-
+    let mut tasks = Vec::new();
     let (batches_in, batches) = mpsc::channel(1);
     let (chunks_in, chunks) = mpsc::channel(CHUNKS);
     let (requests_in, requests) = mpsc::channel(16);
     let (asks, asks_out) = mpsc::unbounded_channel();
     let (answers_in, answers) = mpsc::channel(16);
-    let (reports_in, reports) = mpsc::channel(REPORTS);
     let (confirmed, confirmed_out) = watch::channel(place.lsn);
-    // Readers wait for the stream to come to the end of a transaction, so they never take all the credit that it needs.
-    let share = Budget::new((config.budget.capacity_bytes() / 4).max(1));
-    let mut tasks = Vec::new();
-    let mut jobs = Vec::new();
-    for index in 0..config.readers.max(1) {
-        let (job, jobs_out) = mpsc::channel(1);
-        jobs.push(job);
-        let reader = Reader {
-            index,
-            config: config.connection.clone(),
-            jobs: jobs_out,
-            reports: reports_in.clone(),
-            budget: config.budget.clone(),
-            share: share.clone(),
-        };
-        tasks.push(Task(tokio::spawn(reader.run())));
-    }
+    let (jobs, reports) = readers(config, &mut tasks);
     let admin = Admin {
         connection: opened.admin,
         config: config.clone(),
@@ -219,4 +203,27 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
     shared.connect(Some(requests_in));
     tasks.push(Task(tokio::spawn(engine.run())));
     Running { batches, confirmed, given: VecDeque::new(), receiver, _tasks: tasks }
+}
+
+type Reports = mpsc::Receiver<(usize, u64, Report)>;
+
+fn readers(config: &Config, tasks: &mut Vec<Task>) -> (Vec<mpsc::Sender<Job>>, Reports) {
+    let (reports_in, reports) = mpsc::channel(REPORTS);
+    // Readers wait for the stream to come to the end of a transaction, so they never take all the credit that it needs.
+    let share = Budget::new((config.budget.capacity_bytes() / 4).max(1));
+    let mut jobs = Vec::new();
+    for index in 0..config.readers.max(1) {
+        let (job, jobs_out) = mpsc::channel(1);
+        jobs.push(job);
+        let reader = Reader {
+            index,
+            config: config.connection.clone(),
+            jobs: jobs_out,
+            reports: reports_in.clone(),
+            budget: config.budget.clone(),
+            share: share.clone(),
+        };
+        tasks.push(Task(tokio::spawn(reader.run())));
+    }
+    (jobs, reports)
 }

@@ -42,12 +42,17 @@ pub struct Follow {
 
 impl Follow {
     pub async fn start(config: Config) -> Follow {
+        let mut follow = Follow::start_closed(config).await;
+        follow.open().await.unwrap();
+        follow
+    }
+
+    /// Not open yet.
+    pub async fn start_closed(config: Config) -> Follow {
         let mut sql = Connection::connect(&config.connection, Mode::Sql).await.unwrap();
         sql.execute("SET search_path = public").await.unwrap();
         let source = PostgresSource::new(config.clone());
-        let mut follow = Follow { config, source, replica: Replica::default(), checkpoint: None, sql };
-        follow.open().await.unwrap();
-        follow
+        Follow { config, source, replica: Replica::default(), checkpoint: None, sql }
     }
 
     /// Opens where the last checkpoint was; waits for the slot that the last reader may still hold.
@@ -61,6 +66,12 @@ impl Follow {
                 done => return done,
             }
         }
+    }
+
+    /// The server came back: all connections anew, the source not open.
+    pub async fn reconnect(&mut self) {
+        let Follow { sql, source, .. } = Follow::start_closed(self.config.clone()).await;
+        (self.sql, self.source) = (sql, source);
     }
 
     /// As in a crash: the source is dropped without a word.

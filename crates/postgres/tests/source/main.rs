@@ -2,6 +2,7 @@
 
 mod basic;
 mod ddl;
+mod failover;
 mod follow;
 mod kept;
 mod keyless;

@@ -9,8 +9,10 @@
 pub(super) mod copy_text;
 pub(super) mod flights;
 pub(super) mod gate;
+mod jobs;
 pub(super) mod keys;
 pub(super) mod ledger;
+mod outcome;
 pub(super) mod reader;
 pub(super) mod reads;
 pub(super) mod ring;
