@@ -96,7 +96,7 @@ mod tests {
             put_signed(&mut out, value as i64);
             let mut input = Input::new(&out, 0);
             assert_eq!((input.number(), input.signed(), input.number()), (Some(value), Some(value as i64), None));
-            assert_eq!(Input::new(&out[..out.len() - 1], 0).number().is_some(), true);
+            assert!(Input::new(&out[..out.len() - 1], 0).number().is_some());
         }
         assert_eq!(Input::new(&[0x80, 0x80], 0).number(), None);
     }

@@ -199,7 +199,7 @@ proptest! {
     #[test]
     fn compaction_never_changes_what_a_sink_comes_to(
         rounds in prop::collection::vec(prop::collection::vec(
-            (0u8..2, 0u8..8, prop::array::uniform3(b'a'..b'z'), 0u8..8).prop_map(|(topic, key, value, kind)| {
+            (0u8..2, 0u8..8, prop::array::uniform3(b'a'..=b'z'), 0u8..8).prop_map(|(topic, key, value, kind)| {
                 Put { topic, key, value, kind }
             }), 1..80), 1..5),
         memory_bytes in 96usize..1000,
