@@ -109,6 +109,15 @@ fn kilobytes(name: &str) -> u64 {
     line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
+/// CPU time of the process, all threads, in milliseconds: what it costs whatever else the machine does.
+fn cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<f64> =
+        stat.rsplit(')').next().unwrap_or_default().split(' ').filter_map(|f| f.parse().ok()).collect();
+    // After the command's name: state, then numbers; utime and stime are fields 14 and 15, in ticks of 10 ms.
+    fields.get(10..12).map_or(0.0, |ticks| ticks.iter().sum::<f64>() * 10.0)
+}
+
 async fn measure(rows: u64) -> Result<serde_json::Value> {
     let folder = std::env::temp_dir().join(format!("tidewire-bench-delta-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -118,7 +127,7 @@ async fn measure(rows: u64) -> Result<serde_json::Value> {
     sink.prepare(schema.clone()).await?;
     let mut make =
         Rows { schema, state: 42, commit: 1, builder: RowBuilder::with_capacity(1 << 20), text: String::new() };
-    let mut bulk = Duration::ZERO;
+    let (mut bulk, cpu) = (Duration::ZERO, cpu_ms());
     let mut next = 0;
     while next < rows {
         let count = BATCH.min(rows - next);
@@ -135,7 +144,9 @@ async fn measure(rows: u64) -> Result<serde_json::Value> {
     let start = Instant::now();
     sink.settle().await?;
     let settled = start.elapsed();
+    let bulk_cpu = cpu_ms() - cpu;
     let mut times = Vec::new();
+    let cpu = cpu_ms();
     for round in 0..WARM_UP + COMMITS {
         make.commit += 1;
         let mut ids = std::collections::BTreeSet::new();
@@ -160,14 +171,17 @@ async fn measure(rows: u64) -> Result<serde_json::Value> {
     }
     times.sort();
     sink.settle().await?;
+    let cpu = cpu_ms() - cpu;
     let sizes = sink.sizes().await?["public.orders"];
     let result = serde_json::json!({
         "rows": rows,
         "insert_rows_per_second": (rows as f64 / bulk.as_secs_f64()) as u64,
+        "insert_and_bench_cpu_us_per_row": bulk_cpu * 1e3 / rows as f64,
         "settle_after_insert_ms": settled.as_millis() as u64,
         "commit_10000_median_ms": times[times.len() / 2].as_secs_f64() * 1e3,
         "commit_10000_p90_ms": times[times.len() * 9 / 10].as_secs_f64() * 1e3,
         "commit_10000_max_ms": times[times.len() - 1].as_secs_f64() * 1e3,
+        "commit_and_upkeep_cpu_ms": cpu / (WARM_UP + COMMITS) as f64,
         "files": sizes.files,
         "index_bytes_per_key": sizes.index_bytes as f64 / (sizes.rows as f64),
         "rss_kb": kilobytes("VmRSS:"),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
 const ROWS_PER_BATCH: usize = 8192;
-const ROWS_PER_GROUP: usize = 256 * 1024;
+const ROWS_PER_GROUP: usize = 128 * 1024;
 /// Our files begin so: nobody else's are ever vacuumed.
 pub const PREFIX: &str = "tidewire-";
 

@@ -1,6 +1,6 @@
 use crate::config::Config;
 use crate::store::Store;
-use crate::table::{folder_of, Committed, Table};
+use crate::table::{folder_of, Committed, Found, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -132,8 +132,9 @@ impl Lake {
                 let folder = format!("{schema}/{table}");
                 if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
                     let store = Store::new(self.store.path(&folder));
-                    if let Some(table) = Table::open(store, self.config.clone())? {
-                        self.tables.insert(table.topic().to_string(), table);
+                    // What others keep beside ours is none of our business.
+                    if let Found::Ours(table) = Table::find(store, self.config.clone())? {
+                        self.tables.insert(table.topic().to_string(), *table);
                     }
                 }
             }
@@ -174,9 +175,10 @@ impl Lake {
         let topic = crate::table::topic_of(&schema.table);
         if !self.tables.contains_key(&topic) {
             let store = Store::new(self.store.path(&folder_of(&schema.table)));
-            let table = match Table::open(store.clone(), self.config.clone())? {
-                Some(table) => table,
-                None => Table::create(store, self.config.clone(), schema.clone())?,
+            let table = match Table::find(store.clone(), self.config.clone())? {
+                Found::Ours(table) => *table,
+                Found::Foreign(error) => return Err(error.on_table(&schema.table)),
+                Found::Nothing => Table::create(store, self.config.clone(), schema.clone())?,
             };
             self.tables.insert(topic.clone(), table);
         }

@@ -10,12 +10,14 @@
 
 mod entry;
 mod manifest;
+mod moved;
 mod run;
 
 pub use entry::Place;
-pub use manifest::Manifest;
+pub use moved::{MovedRows, MovedRun};
 
 use crate::store::Store;
+use manifest::Manifest;
 use run::{write_entries, Run};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,6 +27,9 @@ use tidewire_change::{Error, Result};
 
 /// Runs of one size class that make one of the next.
 const FAN_IN: usize = 4;
+
+/// A run that is so many times longer than all newer ones together isn't merged with them.
+const LENGTHS: usize = 6;
 
 /// Keys are numbers that may be near each other: multiply and fold.
 #[derive(Clone, Copy, Default)]
@@ -256,11 +261,12 @@ impl Index {
         Manifest::new(&frozen.stamp, &self.runs).write(&self.store)
     }
 
-    /// The newest runs are merged as long as the next older one isn't more than twice as long as all of them.
+    /// The newest runs are merged, and the next older one with them unless it is much longer than all of them: so what is
+    /// there twice stays a small part.
     fn start_merge(&mut self) -> Result<()> {
         let (mut count, mut entries) = (0, 0);
         for run in self.runs.iter().rev() {
-            if count > 0 && run.len() > 2 * entries {
+            if count > 0 && run.len() > LENGTHS * entries {
                 break;
             }
             count += 1;
@@ -348,54 +354,6 @@ fn keep_newer(held: &mut Option<Place>, place: Option<Place>) {
         if held.is_none_or(|held| place.position > held.position) {
             *held = Some(place);
         }
-    }
-}
-
-/// Entries of rows that move to another file, in bounded memory: sorted pieces, merged at the end.
-pub struct MovedRows {
-    store: Store,
-    entries: Vec<(u128, Place)>,
-    pieces: Vec<Run>,
-    limit: usize,
-}
-
-pub struct MovedRun(Option<Run>);
-
-impl MovedRows {
-    pub fn new(store: Store, limit: usize) -> MovedRows {
-        MovedRows { store, entries: Vec::new(), pieces: Vec::new(), limit }
-    }
-
-    pub fn push(&mut self, key: u128, place: Place) -> Result<()> {
-        self.entries.push((key, place));
-        if self.entries.len() >= self.limit {
-            self.cut()?;
-        }
-        Ok(())
-    }
-
-    fn cut(&mut self) -> Result<()> {
-        self.pieces.extend(write_entries(&self.store, std::mem::take(&mut self.entries))?);
-        Ok(())
-    }
-
-    pub fn finish(mut self) -> Result<MovedRun> {
-        if !self.entries.is_empty() {
-            self.cut()?;
-        }
-        if self.pieces.len() < 2 {
-            return Ok(MovedRun(self.pieces.pop()));
-        }
-        let merged = run::merge(&self.store, &self.pieces.iter().rev().collect::<Vec<_>>())?;
-        self.pieces.iter().try_for_each(|piece| self.store.remove(piece.name()))?;
-        Ok(MovedRun(merged))
-    }
-}
-
-impl MovedRun {
-    /// The rows don't move after all.
-    pub fn abandon(self, index: &Index) -> Result<()> {
-        self.0.map_or(Ok(()), |run| index.store.remove(run.name()))
     }
 }
 

@@ -48,39 +48,20 @@ struct Replay {
 impl State {
     /// Replays the log, up to and with `upto` when it is given. None when there is no table.
     pub fn load(store: &Store, upto: Option<u64>) -> Result<Option<State>> {
-        let mut commits = Vec::new();
-        let mut checkpoints: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-        for file in store.list(FOLDER)? {
-            match parse_name(&file.name) {
-                Some((version, _)) if upto.is_some_and(|upto| version > upto) => {}
-                Some((version, Kind::Commit)) => commits.push(version),
-                Some((version, Kind::Checkpoint { parts })) => {
-                    let names = checkpoints.entry(version).or_default();
-                    // A checkpoint in parts counts when all of them are there; a whole one replaces them.
-                    if parts == 1 {
-                        *names = vec![file.name];
-                    } else {
-                        names.push(file.name);
-                    }
-                }
-                None => {}
-            }
-        }
-        commits.sort_unstable();
+        let listing = Listing::of(store, upto)?;
         let mut replay = Replay::default();
-        let newest = checkpoints.into_iter().rev().find(|(_, names)| is_complete(names));
         let mut version = None;
-        if let Some((at, names)) = &newest {
+        if let Some((at, names)) = &listing.checkpoint {
             for name in names {
                 checkpoint::read(store, &format!("{FOLDER}/{name}"), |action| replay.apply(action))?;
             }
             version = Some(*at);
         }
-        for commit in commits {
-            if version.is_some_and(|v| commit <= v) {
+        for commit in listing.commits {
+            let expected = version.map_or(0, |v| v + 1);
+            if commit < expected {
                 continue;
             }
-            let expected = version.map_or(0, |v| v + 1);
             if commit != expected {
                 return Err(Error::invalid(format!(
                     "{}: version {expected} is missing from the log, {commit} is there",
@@ -95,17 +76,7 @@ impl State {
         }
         let Some(version) = version else { return Ok(None) };
         let place = store.path(FOLDER).display().to_string();
-        let incomplete = |what| Error::invalid(format!("{place}: the log has no {what}"));
-        let state = State {
-            version,
-            protocol: replay.protocol.ok_or_else(|| incomplete("protocol"))?,
-            metadata: replay.metadata.ok_or_else(|| incomplete("metadata"))?,
-            files: replay.files,
-            txns: replay.txns,
-            domains: replay.domains,
-            tombstones: replay.tombstones,
-            checkpoint: newest.map(|(at, _)| at),
-        };
+        let state = replay.state(version, listing.checkpoint.map(|(at, _)| at), &place)?;
         state.check_readable(&place)?;
         Ok(Some(state))
     }
@@ -164,7 +135,48 @@ impl State {
     }
 }
 
+/// The log's files that matter.
+struct Listing {
+    /// In order.
+    commits: Vec<u64>,
+    /// The newest one whose parts are all there.
+    checkpoint: Option<(u64, Vec<String>)>,
+}
+
+impl Listing {
+    fn of(store: &Store, upto: Option<u64>) -> Result<Listing> {
+        let mut commits = Vec::new();
+        let mut checkpoints: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for file in store.list(FOLDER)? {
+            match parse_name(&file.name) {
+                Some((version, _)) if upto.is_some_and(|upto| version > upto) => {}
+                Some((version, Kind::Commit)) => commits.push(version),
+                // A whole checkpoint replaces one in parts.
+                Some((version, Kind::Checkpoint { parts: 1 })) => drop(checkpoints.insert(version, vec![file.name])),
+                Some((version, Kind::Checkpoint { .. })) => checkpoints.entry(version).or_default().push(file.name),
+                None => {}
+            }
+        }
+        commits.sort_unstable();
+        Ok(Listing { commits, checkpoint: checkpoints.into_iter().rev().find(|(_, names)| is_complete(names)) })
+    }
+}
+
 impl Replay {
+    fn state(self, version: u64, checkpoint: Option<u64>, place: &str) -> Result<State> {
+        let incomplete = |what| Error::invalid(format!("{place}: the log has no {what}"));
+        Ok(State {
+            version,
+            protocol: self.protocol.ok_or_else(|| incomplete("protocol"))?,
+            metadata: self.metadata.ok_or_else(|| incomplete("metadata"))?,
+            files: self.files,
+            txns: self.txns,
+            domains: self.domains,
+            tombstones: self.tombstones,
+            checkpoint,
+        })
+    }
+
     fn apply(&mut self, action: Action) {
         if let Some(remove) = action.remove {
             let vector = remove.deletion_vector.as_ref().map(VectorRef::unique_id);

@@ -168,11 +168,12 @@ impl Table {
     fn take_over(&mut self, pending: Pending, touched: Vec<Touched>) -> Result<()> {
         pending.removed.iter().for_each(|number| self.files.remove(*number));
         for touched in touched {
-            let mut file = LiveFile::of(&touched.add)?;
-            if let Some(vector) = touched.vector {
+            if touched.is_new {
+                self.files.insert(touched.number, LiveFile::of(&touched.add)?);
+            }
+            if let (Some(file), Some(vector)) = (self.files.live.get_mut(&touched.number), touched.vector) {
                 file.vector = Vector::Loaded(vector);
             }
-            self.files.insert(touched.number, file);
         }
         let (nothing, stamp) = (self.nothing(), self.stamp());
         let Some(index) = self.index.as_mut() else { return Ok(()) };

@@ -65,6 +65,14 @@ pub struct Table {
     upkeep: upkeep::Upkeep,
 }
 
+/// What lies in a folder.
+pub enum Found {
+    Nothing,
+    /// A table that we must not write, and why.
+    Foreign(Error),
+    Ours(Box<Table>),
+}
+
 /// Percent-encoded as topics are, so that any name is a folder's name and no two names meet.
 pub fn encode_name(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
@@ -103,21 +111,21 @@ pub fn read_domains(state: &State, place: &str) -> Result<Option<(Mark, Layout)>
 }
 
 impl Table {
-    /// Opens the table in a folder; none when there is none. Its index is opened by the first write.
-    pub fn open(store: Store, config: Arc<Config>) -> Result<Option<Table>> {
-        let Some(state) = State::load(&store, None)? else { return Ok(None) };
+    /// Looks for the table in a folder. Its index is opened by the first write.
+    pub fn find(store: Store, config: Arc<Config>) -> Result<Found> {
+        let Some(state) = State::load(&store, None)? else { return Ok(Found::Nothing) };
         let place = store.root().display().to_string();
         let Some((mark, layout)) = read_domains(&state, &place)? else {
-            return Err(Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"))
-                .hint("point the sink at a path of its own"));
+            let error = Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"));
+            return Ok(Found::Foreign(error.hint("point the sink at a path of its own")));
         };
         if mark.owner != config.owner() {
-            return Err(Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner()))
-                .hint("give each pipeline and sink a path of its own"));
+            let error = Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner()));
+            return Ok(Found::Foreign(error.hint("give each pipeline and sink a path of its own")));
         }
         state.check_writable(&place)?;
         let files = Files::new(&state, &BTreeMap::new(), 0)?;
-        Ok(Some(Table::of(store, config, state, mark, layout, files)))
+        Ok(Found::Ours(Box::new(Table::of(store, config, state, mark, layout, files))))
     }
 
     fn of(store: Store, config: Arc<Config>, state: State, mark: Mark, layout: Layout, files: Files) -> Table {

@@ -9,6 +9,9 @@ use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
 use tidewire_connector::{TableBatch, Written};
 use tidewire_flow::passes;
 
+/// Rows that are turned into columns at once.
+const ROWS_PER_PIECE: usize = 8192;
+
 /// A row that passed the guard.
 pub(super) struct Incoming {
     pub key: u128,
@@ -219,17 +222,21 @@ impl Table {
         if ordered && !buffer.rows.is_sorted_by_key(|row| row.key) {
             buffer.rows.sort_unstable_by_key(|row| row.key);
         }
-        let mut encoder = Encoder::new(self.layout.clone(), buffer.rows.len());
-        for (i, row) in buffer.rows.iter().enumerate() {
-            encoder.push(&row.row, row.stamp)?;
-            if let Some(place) = self.index.as_mut().and_then(|index| index.pending_mut(row.key)) {
-                place.row = i as u32;
+        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow())?;
+        // Piece by piece, so that only a piece is there as text and as columns at once.
+        let mut left = buffer.rows.len();
+        let mut rows = buffer.rows.into_iter().zip(0u32..);
+        while left > 0 {
+            let mut encoder = Encoder::new(self.layout.clone(), left.min(ROWS_PER_PIECE));
+            left = left.saturating_sub(ROWS_PER_PIECE);
+            for (row, number) in rows.by_ref().take(ROWS_PER_PIECE) {
+                encoder.push(&row.row, row.stamp)?;
+                if let Some(place) = self.index.as_mut().and_then(|index| index.pending_mut(row.key)) {
+                    place.row = number;
+                }
             }
+            writer.write(&encoder.finish()?)?;
         }
-        drop(std::mem::take(&mut buffer.rows));
-        let batch = encoder.finish()?;
-        let mut writer = FileWriter::create(&self.store, &self.layout, batch.schema())?;
-        writer.write(&batch)?;
         self.pending.files.insert(buffer.file, writer.finish()?);
         self.index.as_mut().map_or(Ok(()), |index| index.spill())
     }

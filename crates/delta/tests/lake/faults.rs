@@ -73,9 +73,16 @@ async fn another_pipelines_table_and_a_foreign_one_are_refused() {
     let schema = table();
     let mut sink = open(&config).await;
     sink.prepare(schema.clone()).await.unwrap();
-    let mut other = tidewire_delta::DeltaSink::new(Config::new(folder.path(), "q", "lake"));
-    let error = other.open().await.unwrap_err();
+    let mut other = open(&Config::new(folder.path(), "q", "lake")).await;
+    assert!(other.committed().await.unwrap().offsets.is_empty());
+    let error = other.prepare(schema.clone()).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("belongs to p/lake"), "{error}");
+    fs::remove_file(folder_of(&config, &schema).join("_delta_log/00000000000000000000.json")).unwrap();
+    let foreign = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
+        {"metaData":{"id":"1","format":{"provider":"parquet"},"schemaString":"{}","partitionColumns":[]}}"#;
+    fs::write(folder_of(&config, &schema).join("_delta_log/00000000000000000000.json"), foreign).unwrap();
+    let error = open(&config).await.prepare(schema).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("didn't make"), "{error}");
 }
 
 #[tokio::test]

@@ -7,3 +7,4 @@ mod random;
 mod schemas;
 mod steps;
 mod support;
+mod types;

@@ -36,11 +36,12 @@ pub fn read_with(reader: &str, config: &Config, schema: &Schema, columns: &[(&st
 pub fn comparable(rows: Vec<Values>, schema: &Schema) -> Vec<Values> {
     let float = |kind: &Kind| matches!(kind, Kind::Float32 | Kind::Float64);
     let fold = |(value, column): (Option<String>, &Column)| match value {
-        Some(text) if float(&column.ty.kind) => Some(match text.parse::<f64>() {
-            Ok(number) if number.is_nan() => "NaN".into(),
-            Ok(number) => format!("{number:?}"),
-            Err(_) => panic!("{text:?} isn't a number"),
-        }),
+        Some(text) if float(&column.ty.kind) => {
+            let number: f64 = text.parse().unwrap_or_else(|_| panic!("{text:?} isn't a number"));
+            // The other engines widen a float to a double.
+            let number = if column.ty.kind == Kind::Float32 { f64::from(number as f32) } else { number };
+            Some(if number.is_nan() { "NaN".into() } else { format!("{number:?}") })
+        }
         value => value,
     };
     let mut rows: Vec<Values> =
