@@ -189,6 +189,8 @@ pub(crate) fn decide(inputs: &[Arc<Segment>], rules: &Rules<'_>) -> Result<Decis
             sources: Sources::new(inputs),
             newest: HashMap::new(),
             parts: HashMap::new(),
+            completed: HashMap::new(),
+            completed_bytes: 0,
             class,
             classes,
         };
@@ -206,6 +208,9 @@ struct Pass<'a> {
     sources: Sources<'a>,
     newest: HashMap<u64, Newest>,
     parts: HashMap<TopicPartition, u32>,
+    /// By ordinal; what it holds can be made again from the segments.
+    completed: HashMap<u64, Bytes>,
+    completed_bytes: usize,
     class: u64,
     classes: u64,
 }
@@ -282,9 +287,23 @@ impl Pass<'_> {
         let before = self.decisions.merges.remove(&older.ordinal);
         if !value.is_empty() && older.place.value > 0 {
             let value = Bytes::copy_from_slice(value);
-            match self.rules.merge.merge(&self.sources.value(older.place)?, &value) {
+            // What the older one lacks may still come from those before it.
+            let completed = match (self.completed.remove(&older.ordinal), &before) {
+                (Some(completed), _) => {
+                    self.completed_bytes -= completed.len();
+                    Ok(Some(completed))
+                }
+                (None, Some(before)) => before.value(&mut self.sources, self.rules.merge),
+                (None, None) => self.sources.value(older.place).map(Some),
+            };
+            let merged = match completed {
+                Ok(Some(completed)) => self.rules.merge.merge(&completed, &value),
+                impossible => impossible,
+            };
+            match merged {
                 Ok(Some(merged)) if merged == value => {}
-                Ok(Some(_)) => {
+                Ok(Some(merged)) => {
+                    self.remember(newer.seen.ordinal, merged);
                     let mut chain = before.map_or_else(Vec::new, |completion| completion.older);
                     chain.push(older);
                     let completion = Completion { newest: newer.seen.place, older: chain };
@@ -305,6 +324,16 @@ impl Pass<'_> {
         }
         self.decisions.drop_message(older);
         Ok(())
+    }
+
+    /// Keeps a completed value, so that a key with many partial messages in a row isn't completed from its first each time.
+    fn remember(&mut self, ordinal: u64, completed: Bytes) {
+        self.completed_bytes += completed.len();
+        if self.completed_bytes > self.rules.memory_bytes / 4 {
+            self.completed.clear();
+            self.completed_bytes = completed.len();
+        }
+        self.completed.insert(ordinal, completed);
     }
 
     fn drop_tombstones(&mut self) {

@@ -97,6 +97,18 @@ async fn the_newest_message_of_a_key_stays_at_its_offset_and_a_partial_one_is_co
 }
 
 #[tokio::test]
+async fn a_partial_row_is_completed_through_others_that_lend_it_nothing_themselves() {
+    let fixture = Fixture::new();
+    let journal = fixture.open_with(config(&fixture));
+    for value in ["gaa", "?bb", "?gc", "?gc", "?g?"] {
+        put(&journal, "t", "k", value).await;
+    }
+    seal(&journal).await;
+    journal.upkeep().await.unwrap();
+    assert_eq!(read(&journal, "t"), [(4, "ggc".to_string())]);
+}
+
+#[tokio::test]
 async fn messages_that_can_not_be_merged_stay_side_by_side() {
     let fixture = Fixture::new();
     let journal = fixture.open_with(config(&fixture));
@@ -238,8 +250,10 @@ proptest! {
             prop_assert_eq!(keys.len(), count, "one message a key");
             prop_assert_eq!(got.iter().filter(|m| m.key.is_empty()).count(),
                 sent.iter().filter(|m| m.key.is_empty()).count() + 2 * (number + 1));
-            for (after, before) in journal.topics().iter().zip(&before) {
-                prop_assert_eq!(after.partitions[0].next, before.partitions[0].next);
+            for before in &before {
+                let topics = journal.topics();
+                let after = topics.iter().find(|after| after.topic == before.topic && before.topic != "end");
+                prop_assert!(after.is_none_or(|after| after.partitions[0].next == before.partitions[0].next));
             }
             fixture.clock.set(number as i64 * HOUR);
         }

@@ -1,5 +1,4 @@
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
@@ -83,20 +82,20 @@ pub fn reader(journal: &Journal, name: &str) -> JournalReader {
     journal.reader(name, Budget::new(16 << 20), None).unwrap()
 }
 
-/// Everything that is there, read as a sink would.
+/// Everything that is there, read as a sink would; a message of a topic of its own is appended to know the end.
 pub async fn all(journal: &Journal, reader: &mut JournalReader) -> Vec<FetchedMessage> {
-    let ends = journal.ends().await.unwrap();
-    let (mut messages, mut reached) = (Vec::new(), BTreeMap::new());
-    let has =
-        |reached: &BTreeMap<TopicPartition, u64>| ends.iter().all(|(at, end)| reached.get(at).unwrap_or(&0) >= end);
-    while !has(&reached) {
-        let fetched = reader.next().await.unwrap();
-        for m in &fetched.messages {
-            reached.insert(at(&m.topic, m.partition), m.offset + 1);
+    journal.append(vec![message("end", "", "")], None).await.unwrap();
+    let last = journal.ends().await.unwrap()[&at("end", 0)] - 1;
+    let mut messages = Vec::new();
+    loop {
+        for message in reader.next().await.unwrap().messages {
+            if &*message.topic != "end" {
+                messages.push(message);
+            } else if message.offset == last {
+                return messages;
+            }
         }
-        messages.extend(fetched.messages);
     }
-    messages
 }
 
 pub async fn progress(journal: &Journal) -> Progress {
