@@ -6,7 +6,7 @@ Delta table's index was lost.
 
     testbed/cases.py [--only 062,029] [--jobs 2] [--keep] [--folder DIR]
 
-Case files: `setup` (SQL before Tidewire starts), `changes` (steps in order: tx, rollback, autocommit, session + sql with
+Case files: `setup` (SQL before Tidewire starts), `start_and_go` (don't wait for the first copy), `changes` (steps in order: tx, rollback, autocommit, session + sql with
 async, must_fail, action), `tables` (name: published), `ops` (events expected in the journal, Debezium's letters; tombstones
 are not stored, reads are left out). Ends with `N passed, N failed, N skipped`; skipped ones need another source.
 """
@@ -259,7 +259,7 @@ def run_case(case, binary, pg, folder):
         while steps and steps[0].get("before_start"):
             apply_step(steps.pop(0), source_url, sessions, threads, pipeline, fixture)
         pipeline.start()
-        if not sessions:
+        if not sessions and not case.get("start_and_go"):
             pipeline.wait_until_streaming()
         for step in steps:
             apply_step(step, source_url, sessions, threads, pipeline, fixture)
