@@ -80,7 +80,8 @@ def text_of(value, kind):
         return repr(float(value))
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").split(",")[1])
-        return str(decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-scale), context=decimal.Context(prec=60)))
+        number = decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-scale), context=decimal.Context(prec=60))
+        return format(number, "f")
     if kind == "binary":
         return "\\x" + bytes(value).hex()
     if kind == "date":

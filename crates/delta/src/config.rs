@@ -64,8 +64,8 @@ impl Config {
             pipeline: pipeline.into(),
             sink: sink.into(),
             index_dir: None,
-            buffer_bytes: 16 << 20,
-            index_entries: 128 * 1024,
+            buffer_bytes: 8 << 20,
+            index_entries: 48 * 1024,
             upkeep: Upkeep::default(),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),
         }
