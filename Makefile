@@ -12,7 +12,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 .PHONY: help demo test unit bench cases kill docs lint build release tools python test-pg17 test-pg18 cases-pg17 cases-pg18 clean
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 tools: ## gets what is missing: a C compiler, PostgreSQL, Rust
 	@testbed/install.sh
