@@ -175,16 +175,12 @@ impl Table {
                 file.vector = Vector::Loaded(vector);
             }
         }
-        let (nothing, stamp) = (self.nothing(), self.stamp());
+        let (nothing, stamp) = (self.stamp_of_nothing(), self.stamp());
         let Some(index) = self.index.as_mut() else { return Ok(()) };
         if pending.emptied {
             index.clear(nothing)?;
         }
         index.commit(|| stamp)
-    }
-
-    fn nothing(&self) -> crate::index::Stamp {
-        crate::index::Stamp { files: BTreeMap::new(), ..self.stamp() }
     }
 }
 

@@ -66,11 +66,7 @@ impl Table {
         if self.index.is_some() || self.keys.is_none() {
             return Ok(());
         }
-        let folder = match &self.config.index_dir {
-            Some(folder) => folder.join(super::folder_of(self.name())),
-            None => self.store.path("_tidewire"),
-        };
-        let (mut index, stamp) = Index::open(Store::new(folder), self.config.index_entries)?;
+        let (mut index, stamp) = Index::open(self.index_store(), self.config.index_entries)?;
         // Copies of equal rows have numbers that stand in the index alone, so it is whole or it is made anew.
         let numbered = self.layout.schema.key == Key::WholeRow;
         let usable = |v: u64| v == self.state.version || (v < self.state.version && !numbered);
@@ -93,8 +89,22 @@ impl Table {
         Ok(())
     }
 
+    fn index_store(&self) -> Store {
+        Store::new(match &self.config.index_dir {
+            Some(folder) => folder.join(super::folder_of(self.name())),
+            None => self.store.path("_tidewire"),
+        })
+    }
+
+    /// The index of a table that is about to lose all its rows.
+    pub(super) fn empty_index(&self) -> Result<Index> {
+        let (mut index, _) = Index::open(self.index_store(), self.config.index_entries)?;
+        index.clear(self.stamp_of_nothing())?;
+        Ok(index)
+    }
+
     /// Covers no file yet.
-    fn stamp_of_nothing(&self) -> crate::index::Stamp {
+    pub(super) fn stamp_of_nothing(&self) -> crate::index::Stamp {
         crate::index::Stamp { files: BTreeMap::new(), ..self.stamp() }
     }
 

@@ -285,21 +285,19 @@ impl Table {
         Ok(())
     }
 
-    /// The table becomes another one. Changes below the highest position that it ever held belong to the old one; placed
-    /// reads may stand at that position, so it isn't excluded itself.
+    /// The table becomes another one. Changes below the last commit that it holds belong to the old one; placed reads may
+    /// stand in that very commit.
     fn replace(&mut self, layout: Layout) -> Result<()> {
         self.empty()?;
-        let high = self.pending.high;
-        let below = match (high.commit, high.ordinal) {
-            (0, 0) => None,
-            (commit, 0) => Some(Position::end_of(commit - 1)),
-            (commit, ordinal) => Some(Position::new(commit, ordinal - 1)),
-        };
+        let below = self.pending.high.commit.checked_sub(1).map(Position::end_of);
         self.pending.truncate = self.pending.truncate.max(below);
+        self.pending.high = below.unwrap_or(Position::ZERO);
         self.pending.since = None;
         self.adopt(layout, true)?;
-        if self.index.is_none() {
-            self.open_index()?;
+        match (&self.keys, &self.index) {
+            (None, _) => self.index = None,
+            (Some(_), None) => self.index = Some(self.empty_index()?),
+            (Some(_), Some(_)) => {}
         }
         Ok(())
     }
