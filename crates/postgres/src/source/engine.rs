@@ -139,11 +139,7 @@ impl Engine {
                 }
                 Event::Report(Some((reader, job, report))) => self.report(reader, job, report)?,
                 Event::Answer(Some(answer)) => self.answer(answer?)?,
-                Event::Request(Some(request)) => {
-                    let done = self.request(request.selection);
-                    // Whoever asked may be gone.
-                    let _ = request.answer.send(done);
-                }
+                Event::Request(Some(request)) => self.answer_request(request),
                 Event::Tick => {}
                 Event::Chunk(None) | Event::Report(None) | Event::Answer(None) | Event::Request(None) => return Ok(()),
             }
@@ -251,12 +247,30 @@ impl Engine {
         !self.batch.changes.is_empty() || (self.batch.is_due && self.stream.transaction.is_none())
     }
 
-    /// Hands the batch on; between two transactions with a checkpoint. False: nobody takes it.
+    /// Hands the batch on; between two transactions with a checkpoint. Requests are answered while nobody takes it. False:
+    /// nobody ever will.
     async fn flush(&mut self) -> bool {
+        let batches = self.wires.batches.clone();
+        let room = loop {
+            tokio::select! {
+                room = batches.reserve() => break room,
+                request = self.wires.requests.recv() => match request {
+                    Some(request) => self.answer_request(request),
+                    None => return false,
+                },
+            }
+        };
+        let Ok(room) = room else { return false };
         let checkpoint = self.stream.transaction.is_none().then(|| self.checkpoint());
         let batch = std::mem::take(&mut self.batch);
-        let batch = ChangeBatch { changes: batch.changes, checkpoint, credit: batch.credit };
-        self.wires.batches.send(Ok(batch)).await.is_ok()
+        room.send(Ok(ChangeBatch { changes: batch.changes, checkpoint, credit: batch.credit }));
+        true
+    }
+
+    fn answer_request(&mut self, request: Request) {
+        let done = self.request(request.selection);
+        // Whoever asked may be gone.
+        let _ = request.answer.send(done);
     }
 
     fn checkpoint(&mut self) -> Checkpoint {

@@ -110,48 +110,76 @@ async fn after_a_restart_no_chunk_is_read_before_what_was_streamed_is_visible() 
     assert_eq!(follow.replica.count("public.t", 'r'), reads + 2);
 }
 
-const LOAD: &str = "CREATE TABLE t (id int PRIMARY KEY, n int, v text, big text);
+const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, n int, v text, big text)";
+/// The leaf for high keys has its columns in another order.
+const PARTITIONED: &str = "CREATE TABLE t (id int PRIMARY KEY, n int, v text, big text) PARTITION BY RANGE (id);
+  CREATE TABLE t_low PARTITION OF t FOR VALUES FROM (0) TO (3000);
+  CREATE TABLE t_high (v text, big text, n int, id int PRIMARY KEY); ALTER TABLE t ATTACH PARTITION t_high DEFAULT;
+  ALTER TABLE t_low ALTER big SET STORAGE EXTERNAL";
+
+const LOAD: &str = ";
   ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
   INSERT INTO t SELECT g, 0, 'old', CASE WHEN g % 50 = 0 THEN repeat(md5(g::text), 100) END FROM generate_series(1, 6000) g;
   CREATE FUNCTION work(seed int) RETURNS void LANGUAGE plpgsql AS $$
   DECLARE k int := 1 + (random() * 6400)::int; BEGIN
     CASE (random() * 5)::int
     WHEN 0 THEN DELETE FROM t WHERE id = k;
-    WHEN 1 THEN INSERT INTO t VALUES (k, seed, 'inserted', repeat('b', 3000 * (k % 2))) ON CONFLICT (id) DO NOTHING;
+    WHEN 1 THEN INSERT INTO t (id, n, v, big) VALUES (k, seed, 'inserted', repeat('b', 3000 * (k % 2))) ON CONFLICT (id) DO NOTHING;
     WHEN 2 THEN UPDATE t SET id = 100000 + k WHERE id = k AND NOT EXISTS (SELECT FROM t o WHERE o.id = 100000 + k);
     WHEN 3 THEN UPDATE t SET id = k WHERE id = 100000 + k AND NOT EXISTS (SELECT FROM t o WHERE o.id = k);
     ELSE UPDATE t SET n = n + 1, v = 'updated ' || seed WHERE id BETWEEN k AND k + 3;
     END CASE;
-  EXCEPTION WHEN unique_violation OR deadlock_detected THEN NULL; END $$;";
+  EXCEPTION WHEN unique_violation OR deadlock_detected OR serialization_failure THEN NULL; END $$;";
+
+struct Load {
+    stop: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    async fn start(server: &Postgres) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut writers = Vec::new();
+        for seed in 0..4 {
+            let (mut connection, stop) = (sql(server).await, stop.clone());
+            writers.push(tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    connection.execute(&format!("SELECT work({seed})")).await.unwrap();
+                }
+            }));
+        }
+        Load { stop, writers }
+    }
+
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for writer in self.writers {
+            writer.await.unwrap();
+        }
+    }
+}
+
+async fn for_a_while(follow: &mut Follow, time: Duration) {
+    let later = Instant::now() + time;
+    follow.until("a moment", |_| Instant::now() > later).await;
+}
 
 /// Writers at full speed, commits that stay hidden now and then, small chunks, a small ring, crashes: the copy is equal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_copied_under_full_load_with_hidden_commits_and_crashes_is_equal() {
+async fn copy_under_load(table: &str, ring_keys: usize) {
     let server = server(&[("max_connections", "40")]);
-    server.psql(LOAD);
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut writers = Vec::new();
-    for seed in 0..4 {
-        let (mut connection, stop) = (sql(&server).await, stop.clone());
-        writers.push(tokio::spawn(async move {
-            while !stop.load(Ordering::Relaxed) {
-                connection.execute(&format!("SELECT work({seed})")).await.unwrap();
-            }
-        }));
-    }
+    server.psql(&format!("{table}{LOAD}"));
+    let load = Load::start(&server).await;
     let mut config = config(&server, &["public.t"]);
-    (config.chunk_bytes, config.ring_keys) = (32 * 1024, 300);
+    (config.chunk_bytes, config.ring_keys) = (32 * 1024, ring_keys);
     let mut follow = Follow::start(config).await;
     let start = Instant::now();
     let mut round = 0;
     while start.elapsed() < Duration::from_secs(8) {
         round += 1;
         hide_commits(&server);
-        let later = Instant::now() + Duration::from_millis(150);
-        follow.until("hidden commits", |_| Instant::now() > later).await;
+        for_a_while(&mut follow, Duration::from_millis(150)).await;
         show_commits(&server);
-        let later = Instant::now() + Duration::from_millis(250);
-        follow.until("visible commits", |_| Instant::now() > later).await;
+        for_a_while(&mut follow, Duration::from_millis(250)).await;
         if round % 4 == 0 {
             follow.crash().await;
         }
@@ -159,9 +187,47 @@ async fn a_table_copied_under_full_load_with_hidden_commits_and_crashes_is_equal
             follow.source.handle().read(whole("t")).await.unwrap();
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.await.unwrap();
+    load.end().await;
+    follow.settle("public.t").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_copied_under_full_load_with_hidden_commits_and_crashes_is_equal() {
+    copy_under_load(TABLE, 100_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ring_that_is_too_small_costs_time_and_no_row() {
+    copy_under_load(TABLE, 300).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_move_between_partitions_while_they_are_copied_are_neither_lost_nor_kept_twice() {
+    copy_under_load(PARTITIONED, 100_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ddl_in_the_middle_of_copying_under_load_ends_in_an_equal_copy() {
+    let server = server(&[("max_connections", "40")]);
+    server.psql(&format!("{TABLE}{LOAD}"));
+    let load = Load::start(&server).await;
+    let mut config = config(&server, &["public.t"]);
+    config.chunk_bytes = 32 * 1024;
+    let mut follow = Follow::start(config).await;
+    for statement in [
+        "ALTER TABLE t ADD COLUMN c int DEFAULT 5",
+        "VACUUM FULL t",
+        "ALTER TABLE t RENAME COLUMN c TO d",
+        "ALTER TABLE t ALTER COLUMN d TYPE text USING 'd' || d",
+        "BEGIN; ALTER TABLE t DROP COLUMN d; ALTER TABLE t ADD COLUMN d int; COMMIT",
+        "TRUNCATE t",
+        "INSERT INTO t (id, n, v) SELECT g, 0, 'again' FROM generate_series(1, 6000) g ON CONFLICT DO NOTHING",
+        "ALTER TABLE t ADD COLUMN e text DEFAULT random()::text",
+    ] {
+        follow.execute(statement).await;
+        follow.source.handle().read(whole("t")).await.unwrap();
+        for_a_while(&mut follow, Duration::from_millis(400)).await;
     }
+    load.end().await;
     follow.settle("public.t").await;
 }

@@ -86,8 +86,12 @@ impl Reads {
         if self.held == Some(flight.read) && flight.read != 0 {
             self.held = None;
         }
-        let Cargo::Range { leaf, range } = flight.cargo else { return };
         let Some(read) = self.list.iter_mut().find(|read| read.id == flight.read) else { return };
+        if matches!(flight.cargo, Cargo::Whole { .. }) {
+            // Some of its rows may be out: the next try needs a place of its own.
+            read.not_before = None;
+        }
+        let Cargo::Range { leaf, range } = flight.cargo else { return };
         if let Some(plan) = read.leaves.iter_mut().find(|plan| plan.oid == leaf) {
             plan.give_back(range);
         }

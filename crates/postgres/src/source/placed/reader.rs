@@ -11,10 +11,15 @@ use super::snapshot::Snapshot;
 use crate::catalog::Relation;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{Datum, Error, Key, Result, Row, Schema};
 use tidewire_connector::{Budget, Credit};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, CopyChunk, Mode};
 use tokio::sync::mpsc;
+
+/// How long a chunk may hold its lock and snapshot while nobody takes its rows. Then it is given up and read again later:
+/// whoever wants to ALTER the table, and all who queue behind, must not wait for our downstream.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Rows are handed on in portions of about this many bytes.
 const PORTION_BYTES: usize = 256 * 1024;
@@ -77,7 +82,7 @@ pub(crate) struct Job {
     pub is_void: Arc<AtomicBool>,
 }
 
-/// What a reader tells. Every job ends with one of Planned, Done, Stale, Failed.
+/// What a reader tells. Every job ends with one of Planned, Done, GivenUp, Stale, Failed.
 pub(crate) enum Report {
     Planned {
         leaves: Vec<(u32, u32, LeafSize)>,
@@ -89,6 +94,8 @@ pub(crate) enum Report {
     },
     Rows(Portion),
     Done,
+    /// Nobody took its rows: to be read again.
+    GivenUp,
     /// Files (`true`) or columns and names differ from the plan.
     Stale {
         files: bool,
@@ -134,6 +141,8 @@ pub(crate) struct Reader {
 }
 
 enum Stopped {
+    /// Nobody took the rows for a while.
+    GivenUp,
     Stale {
         files: bool,
     },
@@ -155,6 +164,7 @@ impl Reader {
             let report = match self.work(&mut connection, &job).await {
                 Ok(report) => report,
                 Err(Stopped::Gone) => return,
+                Err(Stopped::GivenUp) => Report::GivenUp,
                 Err(Stopped::Stale { files }) => Report::Stale { files },
                 Err(Stopped::Error(error)) => {
                     connection = None;
@@ -258,7 +268,8 @@ impl Reader {
                 return Err(Stopped::Stale { files: true });
             }
         }
-        self.tell(job, Report::Started { snapshot, insert_lsn }).await?;
+        let telling = self.tell(job, Report::Started { snapshot, insert_lsn });
+        tokio::time::timeout(PATIENCE, telling).await.unwrap_or(Err(Stopped::GivenUp))?;
         Ok(read_at)
     }
 
@@ -288,9 +299,12 @@ impl Reader {
     }
 
     async fn hand_on(&self, job: &Job, mut portion: Portion) -> Result<(), Stopped> {
-        portion.credit = self.share.take(portion.bytes).await;
-        portion.credit.merge(self.budget.take(portion.bytes).await);
-        self.tell(job, Report::Rows(portion)).await
+        let handing = async {
+            portion.credit = self.share.take(portion.bytes).await;
+            portion.credit.merge(self.budget.take(portion.bytes).await);
+            self.tell(job, Report::Rows(portion)).await
+        };
+        tokio::time::timeout(PATIENCE, handing).await.unwrap_or(Err(Stopped::GivenUp))
     }
 
     async fn tell(&self, job: &Job, report: Report) -> Result<(), Stopped> {
