@@ -67,6 +67,21 @@ def float_text(value, kind):
     return "%se%s%02d" % (base, "-" if exponent < 0 else "+", abs(exponent))
 
 
+OWN = ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special")
+
+
+def column(name, columns, kinds):
+    """The Delta column of a source column. Delta's names don't differ by case only and don't hold some characters; Tidewire
+    writes those as %XX and puts `_src` in front of what would meet another column or one of its own."""
+    legal = re.sub(r"[ ,;{}()\n\t=%]", lambda m: "%%%02X" % ord(m.group()), name)
+    taken = [c.lower() for c in columns[:columns.index(name)]]
+    while legal in OWN or legal.lower() in taken or legal not in kinds:
+        taken = [t for t in taken if t != legal.lower()]
+        legal = "_src" + legal
+        assert len(legal) < 200, "no column for %s among %s" % (name, list(kinds))
+    return legal
+
+
 def delta_rows(lake, schema, name, columns):
     """Live rows of a Delta table as tuples of text, in the order of `columns`."""
     path = os.path.join(lake, part(schema), part(name))
@@ -76,14 +91,7 @@ def delta_rows(lake, schema, name, columns):
     cursor = duck.cursor()
     shown = cursor.execute("DESCRIBE SELECT * FROM delta_scan(?)", [path]).fetchall()
     kinds = {r[0]: r[1] for r in shown}
-    target = {}
-    for c in columns:
-        t = c
-        while re.match(r"_(lsn|seq|op|ts|deleted|special|src)", t) or t in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special"):
-            if t in kinds and t not in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special"):
-                break
-            t = "_src" + t
-        target[c] = re.sub(r"[ ,;{}()\n\t=%]", lambda m: "%%%02X" % ord(m.group()), t)
+    target = {c: column(c, columns, kinds) for c in columns}
     q = lambda s: '"' + s.replace('"', '""') + '"'
     wanted = [target[c] for c in columns] + ["_special"]
     out = []

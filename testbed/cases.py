@@ -246,7 +246,7 @@ def lose_index(pipeline):
 
 
 def run_case(case, binary, pg, folder):
-    db = "case_" + case["case"][-3:].lower()
+    db = "case_" + case["case"].lower().replace("-", "_")
     replica, fixture = db + "_replica", {"admin": pg.connect()}
     fixture["replica"] = replica
     k = fixture["admin"].cursor()
