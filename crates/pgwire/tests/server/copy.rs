@@ -96,15 +96,17 @@ async fn rows_before_an_error_arrive_and_the_connection_goes_on() {
 #[tokio::test]
 async fn a_copy_dropped_half_way_leaves_a_connection_that_works() {
     let mut pg = connect(&server().url()).await;
-    let mut copy = pg.copy_out("COPY (SELECT g FROM generate_series(1, 300000) g) TO STDOUT").await.unwrap();
-    assert!(copy.next().await.unwrap().is_some());
-    drop(copy);
+    {
+        let mut copy = pg.copy_out("COPY (SELECT g FROM generate_series(1, 300000) g) TO STDOUT").await.unwrap();
+        assert!(copy.next().await.unwrap().is_some());
+    }
     works(&mut pg).await;
 
     pg.execute("CREATE TEMP TABLE kept (a int)").await.unwrap();
-    let mut copy = pg.copy_in("COPY pg_temp.kept FROM STDIN").await.unwrap();
-    copy.send(b"1\n2\n").await.unwrap();
-    drop(copy);
+    {
+        let mut copy = pg.copy_in("COPY pg_temp.kept FROM STDIN").await.unwrap();
+        copy.send(b"1\n2\n").await.unwrap();
+    }
     let mut copy = pg.copy_in("COPY pg_temp.kept FROM STDIN").await.unwrap();
     copy.send(&b"3\n".repeat(200_000)).await.unwrap();
     copy.abort().await.unwrap();
