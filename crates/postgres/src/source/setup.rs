@@ -41,6 +41,8 @@ pub(super) type Tell<'a> = &'a (dyn Fn(Option<String>) + Send + Sync);
 
 pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result<Opened> {
     let mut admin = Connection::connect(&config.connection, Mode::Sql).await?;
+    // What we commit (a publication, a heartbeat) need not wait for standbys, and doesn't hang when they are away.
+    admin.execute("SET synchronous_commit = local").await?;
     let on_standby = check_server(&mut admin).await?;
     let mut replication = Connection::connect(&config.connection, Mode::Replication).await?;
     let identity = identify(&mut replication).await?;
