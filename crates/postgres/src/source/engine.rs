@@ -10,10 +10,10 @@ use super::receiver::Received;
 use super::resume::{self, Place, Plan};
 use super::shared::{Request, Shared};
 use super::stream::{Context, Next, Stream};
-use super::tables::Tables;
+use super::tables::{Table, Tables};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Change, Checkpoint, Position, Result};
+use tidewire_change::{Change, Checkpoint, Position, Result, Schema};
 use tidewire_connector::{ChangeBatch, Credit};
 use tidewire_pgwire::ReplicationMessage;
 use tokio::sync::mpsc;
@@ -262,9 +262,20 @@ impl Engine {
         };
         let Ok(room) = room else { return false };
         let checkpoint = self.stream.transaction.is_none().then(|| self.checkpoint());
+        let announced = self.announced();
         let batch = std::mem::take(&mut self.batch);
-        room.send(Ok(ChangeBatch { changes: batch.changes, checkpoint, credit: batch.credit }));
+        room.send(Ok(ChangeBatch { announced, changes: batch.changes, checkpoint, credit: batch.credit }));
         true
+    }
+
+    /// Schemas that nobody was told of.
+    fn announced(&mut self) -> Vec<Arc<Schema>> {
+        let new = self.tables.by_oid.values_mut().filter(|table| !table.is_announced && table.is_published);
+        let tell = |table: &mut Table| {
+            table.is_announced = true;
+            table.schema.clone()
+        };
+        new.map(tell).collect()
     }
 
     fn answer_request(&mut self, request: Request) {

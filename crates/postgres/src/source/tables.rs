@@ -21,6 +21,8 @@ pub(super) struct Table {
     /// All rows are downstream; until then a partial change needs its key read.
     pub is_done: bool,
     pub is_published: bool,
+    /// Downstream was told of `schema`.
+    pub is_announced: bool,
     /// Another table had the name before: the copy holds rows of that one.
     pub replaces: bool,
     pub parked: Option<String>,
@@ -61,6 +63,7 @@ impl Table {
             former: Vec::new(),
             is_done: false,
             is_published: false,
+            is_announced: false,
             replaces: false,
             parked: None,
             notes: Vec::new(),
@@ -202,6 +205,7 @@ impl Table {
         let schema = def.schema(types);
         if *self.schema != schema {
             self.schema = Arc::new(schema);
+            self.is_announced = false;
         }
         self.known = watch::Known::of(&def, types);
         self.def = def;

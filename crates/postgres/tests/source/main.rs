@@ -1,6 +1,7 @@
 //! The source against a real server.
 
 mod basic;
+mod cases;
 mod ddl;
 mod failover;
 mod follow;

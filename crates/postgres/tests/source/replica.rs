@@ -1,7 +1,7 @@
 //! A small sink that keeps the rules of DESIGN §3 and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
-use tidewire_change::{Change, Datum, Key, Op, Position, Row, Schema};
+use tidewire_change::{Change, Datum, Key, Op, Position, Row, Schema, TableName};
 
 pub type Values = BTreeMap<String, Option<String>>;
 
@@ -40,9 +40,15 @@ fn values(schema: &Schema, row: &Row) -> Values {
         .collect()
 }
 
+/// `schema.name`, or `schema/name` when a dot in a name would make it unclear.
+fn name(table: &TableName) -> String {
+    let separator = if table.schema.contains('.') || table.name.contains('.') { '/' } else { '.' };
+    format!("{}{separator}{}", table.schema, table.name)
+}
+
 impl Replica {
     pub fn apply(&mut self, change: &Change) {
-        let name = change.schema.table.to_string();
+        let name = name(&change.schema.table);
         *self.seen.entry((name.clone(), change.op.letter())).or_default() += 1;
         assert!(change.after.iter().chain(&change.before).all(|row| row.len() == change.schema.columns.len()));
         let copy = self.tables.entry(name).or_default();
