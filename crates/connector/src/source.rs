@@ -1,11 +1,13 @@
 use crate::{BoxFuture, Credit, ServerFacts, SourceStatus};
 use std::sync::Arc;
-use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, TableName};
+use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, Schema, TableName};
 
 /// Changes in order. With a checkpoint the batch ends between two transactions; without one it ends inside one.
 /// A batch may be empty but for its checkpoint (heartbeat).
 #[derive(Debug, Default)]
 pub struct ChangeBatch {
+    /// Schemas that hold from here on, of tables that may have no rows: sinks make and alter tables by them, too.
+    pub announced: Vec<Arc<Schema>>,
     pub changes: Vec<Change>,
     pub checkpoint: Option<Checkpoint>,
     pub credit: Credit,

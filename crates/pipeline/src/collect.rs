@@ -19,8 +19,6 @@ pub(crate) struct Group {
     pub since: Position,
     /// The highest position that was collected.
     pub highest: Position,
-    /// The sink was told of this schema.
-    pub prepared: bool,
     /// Its changes are skipped.
     pub parked: bool,
     pub changes: Vec<Change>,
@@ -43,7 +41,6 @@ impl Group {
             schema: first.schema.clone(),
             since: first.position,
             highest: first.position,
-            prepared: false,
             changes: Vec::new(),
             messages: Vec::new(),
             bytes: 0,
@@ -63,7 +60,6 @@ impl Group {
     pub fn follow(&mut self, change: &Change) {
         self.schema = change.schema.clone();
         self.since = change.position;
-        self.prepared = false;
     }
 
     fn push(&mut self, change: Change, message: FetchedMessage) {

@@ -15,6 +15,7 @@ use crate::context::Stop;
 use crate::pace::Due;
 use crate::repairs::Repairs;
 use crate::shared::{locked, Shared, SinkState};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use tidewire_change::{Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
@@ -32,6 +33,8 @@ pub(crate) struct Deliver {
     /// The bus no longer holds what comes next: go on with the earliest that it has.
     pub from_earliest: bool,
     pub last_schema: Option<(SchemaId, Arc<Schema>)>,
+    /// By table: the schema that the sink was told of last.
+    pub prepared: HashMap<String, Arc<Schema>>,
     /// What the last `Malformed` error was about.
     pub fault: Option<Fault>,
 }
@@ -76,6 +79,7 @@ impl Deliver {
 
     async fn open(&mut self) -> Result<Progress> {
         self.shared.book.load(&*self.shared.bus).await?;
+        self.prepared.clear();
         self.sink.open().await?;
         let mut progress = self.sink.committed().await?;
         if self.shared.has_history && progress == Progress::default() {
@@ -103,7 +107,8 @@ impl Deliver {
             let group = collected.find(&message.topic);
             if group.is_none() && topic::is_internal(&message.topic) {
                 if &*message.topic == topic::SCHEMAS {
-                    self.shared.book.learn(&message)?;
+                    let (_, schema) = self.shared.book.learn(&message)?;
+                    self.announce(schema, collected).await?;
                 }
                 continue;
             }
@@ -120,6 +125,29 @@ impl Deliver {
         if collected.bytes == 0 {
             collected.written();
         }
+        Ok(())
+    }
+
+    /// A table that may have no rows yet is made, or altered, all the same.
+    async fn announce(&mut self, schema: Arc<Schema>, collected: &mut Collected) -> Result<()> {
+        let table = schema.table.to_string();
+        if self.rules.parked.contains(&table) {
+            return Ok(());
+        }
+        // What waits came under the schema before.
+        if let Some(group) = collected.find(&topic::topic_of(&schema.table).into()) {
+            self.write(&mut collected.groups[group]).await?;
+        }
+        collected.pending += 1;
+        self.prepare(&table, &schema).await.map_err(|error| error.on_table(&table))
+    }
+
+    async fn prepare(&mut self, table: &str, schema: &Arc<Schema>) -> Result<()> {
+        if self.prepared.get(table).is_some_and(|told| Arc::ptr_eq(told, schema) || told == schema) {
+            return Ok(());
+        }
+        self.sink.prepare(schema.clone()).await?;
+        self.prepared.insert(table.to_owned(), schema.clone());
         Ok(())
     }
 
@@ -196,10 +224,7 @@ impl Deliver {
     }
 
     async fn prepare_and_write(&mut self, group: &mut Group, changes: Vec<Change>) -> Result<()> {
-        if !group.prepared {
-            self.sink.prepare(group.schema.clone()).await?;
-            group.prepared = true;
-        }
+        self.prepare(&group.table, &group.schema).await?;
         let reduced = tidewire_flow::reduce(changes)?;
         let batch = TableBatch { schema: group.schema.clone(), truncate: reduced.truncate, changes: reduced.changes };
         let written = self.sink.write(batch).await?;

@@ -85,6 +85,15 @@ impl Encoder {
             ..Arena::default()
         };
         let mut commits: Vec<(i64, u64)> = Vec::new();
+        for schema in &batch.announced {
+            self.tell(
+                schema.id(),
+                schema,
+                batch.checkpoint.as_ref().map_or(0, |c| c.complete_through),
+                book,
+                &mut arena,
+            );
+        }
         for same_table in batch.changes.chunk_by(|a, b| Arc::ptr_eq(&a.schema, &b.schema)) {
             let address = self.meet(&same_table[0], book, meters, &mut arena);
             let table = &self.tables[&address];
@@ -110,14 +119,19 @@ impl Encoder {
         }
         let schema = change.schema.clone();
         let id = schema.id();
-        book.add(id, &schema);
-        if self.told.insert(id) {
-            arena.write_schema(&schema, change.committed_at);
-        }
+        self.tell(id, &schema, change.committed_at, book, arena);
         let topic = topic::topic_of(&schema.table).into();
         let meter = meters.of(&schema.table);
         self.tables.insert(address, TableTopic { _schema: schema, id, topic, meter });
         address
+    }
+
+    /// Makes sure that the bus is told of a schema.
+    fn tell(&mut self, id: SchemaId, schema: &Arc<Schema>, at: i64, book: &SchemaBook, arena: &mut Arena) {
+        book.add(id, schema);
+        if self.told.insert(id) {
+            arena.write_schema(schema, at);
+        }
     }
 }
 

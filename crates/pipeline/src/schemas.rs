@@ -19,15 +19,14 @@ impl SchemaBook {
     }
 
     /// Adds what a message of the topic of schemas says.
-    pub fn learn(&self, message: &FetchedMessage) -> Result<SchemaId> {
+    pub fn learn(&self, message: &FetchedMessage) -> Result<(SchemaId, Arc<Schema>)> {
         let (id, schema) = native::decode_schema(&message.key, &message.value)?;
-        self.add(id, &Arc::new(schema));
-        Ok(id)
+        Ok((id, self.add(id, &Arc::new(schema))))
     }
 
     /// Reads the whole topic; returns the ids that are on the bus.
     pub async fn load(&self, bus: &dyn BusWriter) -> Result<Vec<SchemaId>> {
         let messages = bus.read_topic(topic::SCHEMAS).await?;
-        messages.iter().filter(|m| !m.value.is_empty()).map(|m| self.learn(m)).collect()
+        messages.iter().filter(|m| !m.value.is_empty()).map(|m| Ok(self.learn(m)?.0)).collect()
     }
 }

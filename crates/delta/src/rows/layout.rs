@@ -117,7 +117,8 @@ pub enum Evolution {
     Same(Layout),
     /// Columns were added.
     Grown(Layout),
-    /// The rows mean something else now: another table took the name, the key or a type changed.
+    /// The rows mean something else now: another table took the name, another column a column's name, or the key or a
+    /// type changed.
     Replaced(Layout),
 }
 
@@ -148,8 +149,7 @@ impl Layout {
             let known = c.attribute != 0 && column.attribute != 0;
             c.source == column.name && (!known || c.attribute == column.attribute)
         };
-        // The newest wins: a column dropped and added again is another one.
-        self.columns.iter().rposition(same)
+        self.columns.iter().position(same)
     }
 
     pub fn evolve(&self, schema: &Arc<Schema>) -> Evolution {
@@ -163,6 +163,10 @@ impl Layout {
                     return Evolution::Replaced(Layout::new(schema.clone()));
                 }
                 Some(_) => {}
+                // The name is another column's now: what old files hold under it isn't this column's.
+                None if self.columns.iter().any(|c| c.source == column.name) => {
+                    return Evolution::Replaced(Layout::new(schema.clone()));
+                }
                 None => next.add(column),
             }
         }
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_column_stays_an_added_one_grows_and_a_retyped_one_replaces() {
+    fn a_dropped_column_stays_an_added_one_grows_and_a_retyped_or_taken_over_one_replaces() {
         let one = Layout::new(schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1));
         let Evolution::Grown(two) = one.evolve(&schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 3)], 1)) else {
             panic!()
@@ -293,8 +297,10 @@ mod tests {
         assert_eq!((names(&two), two.write_order()), (vec!["id", "a", "b"], vec![0, 2, 1]));
         assert!(matches!(two.evolve(&one.schema), Evolution::Same(_)));
         let again = schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 4)], 1);
-        let Evolution::Grown(three) = two.evolve(&again) else { panic!() };
-        assert_eq!((names(&three), three.places()), (vec!["id", "a", "b", "_srca"], vec![0, 3]));
+        let Evolution::Replaced(three) = two.evolve(&again) else { panic!() };
+        assert_eq!(names(&three), ["id", "a"]);
+        let swapped = schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 2), ("a", Kind::Text, 3)], 1);
+        assert!(matches!(two.evolve(&swapped), Evolution::Replaced(_)), "two columns swapped their names");
         for (columns, source_id) in
             [(vec![("id", Kind::Int64, 1)], 1), (vec![("id", Kind::Int32, 1)], 2), (vec![("k", Kind::Int32, 1)], 1)]
         {

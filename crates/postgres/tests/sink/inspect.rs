@@ -51,7 +51,7 @@ async fn source_and_sink_give_the_same_rows_of_the_same_table() {
     let (copied, at) = scan(&mut right, odd, None).await;
     let live: Vec<Row> = rows.iter().filter(|r| r.get(0) != Some(Datum::Text(b"b"))).cloned().collect();
     assert_eq!((copied, at), (live, Position::new(11, 3)));
-    assert_eq!(right.schemas().await.unwrap(), std::slice::from_ref(&odd));
+    assert_eq!(right.schemas().await.unwrap(), std::slice::from_ref(odd));
 
     // By key: written differently, deleted, never there, and one that the type can't hold.
     let key = |id, part| row(&[id, part, "~", "~", "~"]);

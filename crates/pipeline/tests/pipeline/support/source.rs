@@ -186,6 +186,7 @@ impl MemorySource {
                 inner.position = Position::end_of(transaction.commit);
             }
             return Some(ChangeBatch {
+                announced: Vec::new(),
                 changes,
                 checkpoint: done.then(|| checkpoint(transaction.commit, transaction.at)),
                 ..Default::default()
