@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod demo;
 mod exit;
+mod memory;
 mod progress;
 mod secret;
 mod serve;
@@ -24,6 +25,7 @@ use tidewire_change::{Error, Result};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    memory::give_back_early();
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let outcome = match runtime {
