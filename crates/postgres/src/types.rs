@@ -26,6 +26,9 @@ pub(crate) struct TypeEntry {
     /// Labels of an enum by the oid of their rows: a rename keeps the oid.
     #[serde(default)]
     pub labels: Option<Vec<(u32, String)>>,
+    /// attnum and type of a composite's attributes.
+    #[serde(default)]
+    pub attributes: Option<Vec<(i16, u32)>>,
 }
 
 /// All types of one database but the row types of its tables, as one JSON array.
@@ -35,7 +38,10 @@ pub(crate) const TYPES_SQL: &str = "SELECT coalesce(json_agg(json_build_object(
              THEN t.typelem::int8 ELSE 0 END,
   'base', t.typbasetype::int8, 'base_typmod', t.typtypmod,
   'labels', CASE WHEN t.typtype = 'e' THEN (SELECT json_agg(json_build_array(e.oid::int8, e.enumlabel)
-             ORDER BY e.oid) FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END)), '[]')
+             ORDER BY e.oid) FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END,
+  'attributes', CASE WHEN t.typtype = 'c' THEN (SELECT json_agg(json_build_array(a.attnum, a.atttypid::int8)
+             ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END)), '[]')
 FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_catalog.pg_type el ON el.oid = t.typelem AND el.typarray = t.oid
@@ -94,15 +100,31 @@ impl TypeMap {
         }
     }
 
-    /// The enum types that values of this type are made of (itself, elements, base types).
-    pub fn enums_in(&self, oid: u32) -> Option<&TypeEntry> {
-        let entry = self.by_oid.get(&oid)?;
-        match (entry.typtype, entry.element) {
-            ('e', _) => Some(entry),
-            ('d', _) if entry.base != 0 => self.enums_in(entry.base),
-            (_, element) if element != 0 => self.enums_in(element),
-            _ => None,
+    /// Whether values of this type, as they lie in tables, may be printed otherwise than at the time of `before`: a label of
+    /// an enum was renamed, or a composite has other attributes; at any depth. A new label changes no value.
+    pub fn prints_otherwise(&self, before: &TypeMap, oid: u32) -> bool {
+        let (Some(old), Some(new)) = (before.by_oid.get(&oid), self.by_oid.get(&oid)) else { return false };
+        let renamed = |label: &(u32, String)| new.labels.iter().flatten().any(|n| n.0 == label.0 && n.1 != label.1);
+        if old.labels.iter().flatten().any(renamed) || old.attributes != new.attributes {
+            return true;
         }
+        self.parts(new).any(|part| self.prints_otherwise(before, part))
+    }
+
+    /// All that `prints_otherwise` depends on, as text; empty for types that can't change.
+    pub fn print_shape(&self, oid: u32) -> String {
+        let Some(entry) = self.by_oid.get(&oid) else { return String::new() };
+        let own = match (&entry.labels, &entry.attributes) {
+            (None, None) => String::new(),
+            own => format!("{own:?}"),
+        };
+        self.parts(entry).fold(own, |shape, part| shape + &self.print_shape(part))
+    }
+
+    /// The types that values of a type are made of: its base type, elements, attributes.
+    fn parts<'a>(&'a self, entry: &'a TypeEntry) -> impl Iterator<Item = u32> + 'a {
+        let attributes = entry.attributes.iter().flatten().map(|(_, oid)| *oid);
+        [entry.base, entry.element].into_iter().filter(|oid| *oid != 0).chain(attributes)
     }
 }
 
@@ -217,6 +239,7 @@ mod tests {
             base: 0,
             base_typmod: -1,
             labels: None,
+            attributes: None,
         }
     }
 
@@ -283,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_enum_inside_an_array_is_found() {
-        assert_eq!(map().enums_in(20004).map(|e| e.oid), Some(20003));
-        assert!(map().enums_in(1231).is_none());
+        assert!(!map().print_shape(20004).is_empty());
+        assert!(map().print_shape(1231).is_empty());
     }
 }

@@ -8,6 +8,7 @@ use super::placed::snapshot::Snapshot;
 use super::publication;
 use crate::catalog::{self, Listed, TableDef};
 use crate::types::{TypeMap, TYPES_SQL};
+use std::collections::BTreeSet;
 use tidewire_change::Result;
 use tidewire_pgwire::Connection;
 use tokio::sync::mpsc;
@@ -47,6 +48,8 @@ pub(super) struct Look {
     pub listed: Vec<Listed>,
     pub defs: Vec<TableDef>,
     pub types: TypeMap,
+    /// Oids of the tables that the publication has.
+    pub published: BTreeSet<u32>,
 }
 
 pub(super) struct Admin {
@@ -142,5 +145,6 @@ pub(super) async fn look(connection: &mut Connection, config: &Config, with_gene
     // Renamed or made unlogged between the two questions.
     defs.retain(|d| d.root.persistence == 'p' && config.follows(&d.table()));
     let types = TypeMap::from_json(connection.query(TYPES_SQL).await?.value()?)?;
-    Ok(Look { listed, defs, types })
+    let published = publication::tables(connection, &config.publication_name()).await?;
+    Ok(Look { listed, defs, types, published })
 }

@@ -146,12 +146,13 @@ impl Engine {
     }
 
     /// Follows a look at the catalog.
-    pub(super) fn look(&mut self, look: super::admin::Look) {
+    pub(super) fn look(&mut self, mut look: super::admin::Look) {
         self.reads.stale.clear();
         let schemas = |engine: &Engine| -> Vec<_> {
             engine.tables.by_oid.iter().map(|(oid, table)| (*oid, table.schema.clone())).collect()
         };
         let before = schemas(self);
+        let published = std::mem::take(&mut look.published);
         for happening in self.tables.look(look) {
             self.reads.dirty = true;
             match happening {
@@ -171,6 +172,12 @@ impl Engine {
         if before.len() != self.tables.by_oid.len() || before != schemas(self) {
             self.reads.dirty = true;
             self.batch.is_due = true;
+        }
+        for (oid, table) in self.tables.by_oid.iter_mut().filter(|(oid, t)| t.is_published && !published.contains(oid))
+        {
+            // What it changes now isn't in the log: once it is back, its rows are read anew.
+            tracing::warn!(oid, table = %table.def.table(), "somebody took the table out of the publication");
+            (table.is_published, table.replaces) = (false, true);
         }
         let waits = self.tables.by_oid.values().any(|table| !table.is_published);
         if waits && !self.is_asked(|ask| matches!(ask, Ask::Publish(_))) {

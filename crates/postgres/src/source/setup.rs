@@ -53,7 +53,8 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
     if let Begin::Checkpoint(place) = &from {
         check_checkpoint(place, &identity, found.as_ref(), &mut replication).await?;
     }
-    let publication = publish(&mut admin, config, on_standby).await?;
+    let resumes = matches!(from, Begin::Checkpoint(_));
+    let publication = publish(&mut admin, config, on_standby, resumes).await?;
     let (place, gate) = match from {
         Begin::Checkpoint(place) => (Place { timeline: identity.timeline, ..place }, None),
         Begin::Nothing | Begin::Lost(..) => {
@@ -211,7 +212,8 @@ async fn timeline_end(replication: &mut Connection, current: u32, timeline: u32)
     Ok(ends.find(|(id, _)| *id == timeline).map(|(_, lsn)| lsn))
 }
 
-async fn publish(admin: &mut Connection, config: &Config, on_standby: bool) -> Result<Publication> {
+/// `resumes`: the log goes on. A table that the publication lacks then joins later, behind a gate.
+async fn publish(admin: &mut Connection, config: &Config, on_standby: bool, resumes: bool) -> Result<Publication> {
     let name = config.publication_name();
     let found = publication::find(admin, &name).await?;
     if on_standby {
@@ -228,7 +230,8 @@ async fn publish(admin: &mut Connection, config: &Config, on_standby: bool) -> R
     };
     if publication.is_own {
         let look = admin::look(admin, config, publication.with_generated).await?;
-        let oids: Vec<u32> = look.defs.iter().map(|def| def.root.oid).collect();
+        let roots = look.defs.iter().map(|def| def.root.oid);
+        let oids: Vec<u32> = roots.filter(|oid| !resumes || look.published.contains(oid)).collect();
         for def in look.defs.iter().filter(|def| def.key() == Err(tidewire_change::Key::Position)) {
             tracing::warn!(
                 table = %def.table(),

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::stream::Stream;
 use super::tables::Tables;
 use super::watch::Reread;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,9 +98,10 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
     let newest = admin::snapshot(&mut opened.admin).await?;
     let mut reads = Reads::new(newest, shared.config.ring_keys, shared.config.chunk_bytes);
     let mut tables = Tables::default();
+    let published = std::mem::take(&mut opened.look.published);
     tables.look(std::mem::take(&mut opened.look));
     match plan {
-        Some(plan) => restore(&opened, &mut tables, &mut reads, plan)?,
+        Some(plan) => restore(&opened, &published, &mut tables, &mut reads, plan)?,
         None => tables.by_oid.values_mut().for_each(|table| table.is_published = true),
     }
     if opened.gate.is_some() {
@@ -110,7 +111,13 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
 }
 
 /// What is to be read after a restart: what wasn't done, and what DDL changed meanwhile.
-fn restore(opened: &Opened, tables: &mut Tables, reads: &mut Reads, plan: Plan) -> Result<()> {
+fn restore(
+    opened: &Opened,
+    published: &BTreeSet<u32>,
+    tables: &mut Tables,
+    reads: &mut Reads,
+    plan: Plan,
+) -> Result<()> {
     reads.gate = opened.place.unseen;
     let kept = plan.reads.into_iter().filter(|read| tables.by_oid.contains_key(&read.table)).collect();
     reads.resume(kept, plan.keyless)?;
@@ -126,6 +133,11 @@ fn restore(opened: &Opened, tables: &mut Tables, reads: &mut Reads, plan: Plan) 
             table.replaces = plan.tables.iter().any(|known| known.has_name_of(&table.known));
             continue;
         };
+        if !published.contains(oid) {
+            // Somebody took it out: what changed since isn't in the log.
+            table.replaces = known.done;
+            continue;
+        }
         (table.is_published, table.is_done) = (true, known.done);
         table.former = known.former_at(&table.known);
         let reread = match known.compare(&table.known) {

@@ -42,7 +42,7 @@ pub(super) fn compare(old: &TableDef, new: &TableDef, types: (&TypeMap, &TypeMap
     if old.table() != new.table() || old.key() != new.key() {
         return Reread::Reset;
     }
-    let mut reread = columns(old, new, former).or(enums(new, types));
+    let mut reread = columns(old, new, former).or(types_of(new, types));
     let gone = old.leaves.iter().any(|leaf| new.leaves.iter().all(|l| l.oid != leaf.oid));
     if gone {
         return Reread::Reset;
@@ -100,22 +100,13 @@ fn attribute_versions(def: &TableDef) -> Vec<(u32, i16, i64)> {
     leaves.flat_map(|l| l.columns.iter().map(|c| (l.oid, c.attnum, c.xmin))).collect()
 }
 
-/// A renamed label changes the text of every value that has it. A new label changes none.
-fn enums(new: &TableDef, (before, after): (&TypeMap, &TypeMap)) -> Reread {
-    let renamed = new.published().any(|column| {
-        let (Some(old), Some(new)) = (before.enums_in(column.type_oid), after.enums_in(column.type_oid)) else {
-            return false;
-        };
-        let empty = Vec::new();
-        let labels = new.labels.as_ref().unwrap_or(&empty);
-        let mut old_labels = old.labels.as_ref().unwrap_or(&empty).iter();
-        old_labels.any(|(oid, label)| labels.iter().any(|(o, l)| o == oid && l != label))
-    });
-    if renamed {
-        Reread::Table
-    } else {
-        Reread::None
-    }
+/// Types whose values are printed otherwise by now. In a key column the rows of the old spelling would stay.
+fn types_of(new: &TableDef, (before, after): (&TypeMap, &TypeMap)) -> Reread {
+    let key = new.key().unwrap_or_default();
+    let changed = new.published().filter(|column| after.prints_otherwise(before, column.type_oid));
+    changed.fold(Reread::None, |reread, column| {
+        reread.or(if key.contains(&column.attnum) { Reread::Reset } else { Reread::Table })
+    })
 }
 
 /// What a checkpoint remembers of a table, so that DDL of the time when nobody looked is found at the next start.
@@ -124,9 +115,12 @@ pub(super) struct Known {
     pub oid: u32,
     pub schema: String,
     pub name: String,
-    /// Hash of columns, types, defaults of added columns and enum labels.
+    /// Hash of columns, types, defaults of added columns, enum labels and attributes of composites.
     shape: u64,
     key: Vec<i16>,
+    /// Hash of how the key columns' types are printed (labels, attributes).
+    #[serde(default)]
+    key_prints: u64,
     /// Hashes of the files and of the columns' versions: both differ when the table was written anew by ALTER.
     files: u64,
     versions: u64,
@@ -143,15 +137,20 @@ impl Known {
     pub fn of(def: &TableDef, types: &TypeMap) -> Known {
         let schema = Schema { identity: tidewire_change::Identity::Default, ..def.schema(types) };
         let missing: Vec<bool> = def.published().map(|c| has_missing(def, c)).collect();
-        let labels: Vec<_> = def.published().map(|c| types.enums_in(c.type_oid).map(|e| &e.labels)).collect();
+        let key = def.key().unwrap_or_default().to_vec();
+        let prints = |in_key: bool| -> Vec<String> {
+            let columns = def.published().filter(|c| key.contains(&c.attnum) == in_key);
+            columns.map(|c| types.print_shape(c.type_oid)).collect()
+        };
         let files: Vec<u32> = def.leaves.iter().map(|l| l.filenode).collect();
         let is_partitioned = def.root.kind == 'p';
         Known {
             oid: def.root.oid,
             schema: def.root.schema.clone(),
             name: def.root.name.clone(),
-            shape: hash(&format!("{:?}{missing:?}{labels:?}", schema.id())),
-            key: def.key().unwrap_or_default().to_vec(),
+            shape: hash(&format!("{:?}{missing:?}{:?}", schema.id(), prints(false))),
+            key_prints: hash(&format!("{:?}", prints(true))),
+            key,
             files: hash(&format!("{files:?}")),
             versions: hash(&format!("{:?}", attribute_versions(def))),
             leaves: if is_partitioned { def.leaves.iter().map(|l| l.oid).collect() } else { Vec::new() },
@@ -175,7 +174,7 @@ impl Known {
 
     /// What has to be read now that the table looks like `now`.
     pub fn compare(&self, now: &Known) -> Reread {
-        if !self.has_name_of(now) || self.key != now.key {
+        if !self.has_name_of(now) || self.key != now.key || self.key_prints != now.key_prints {
             return Reread::Reset;
         }
         if self.leaves.iter().any(|leaf| !now.leaves.contains(leaf)) {
@@ -297,6 +296,10 @@ mod tests {
         };
         let old = types(r#"[[1,"new"]]"#);
         assert_eq!(compare(&def(), &def(), (&old, &types(r#"[[1,"new"],[2,"done"]]"#)), &[]), Reread::None);
-        assert_eq!(compare(&def(), &def(), (&old, &types(r#"[[1,"fresh"]]"#)), &[]), Reread::Table);
+        let fresh = types(r#"[[1,"fresh"]]"#);
+        assert_eq!(compare(&def(), &def(), (&old, &fresh), &[]), Reread::Reset, "a key's old spelling must go");
+        let mut keyless = def();
+        keyless.root.indexes.clear();
+        assert_eq!(compare(&keyless, &keyless, (&old, &fresh), &[]), Reread::Table);
     }
 }
