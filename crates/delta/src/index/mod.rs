@@ -249,10 +249,16 @@ impl Index {
         Ok(())
     }
 
-    /// Waits for the threads: all that is committed and was frozen is in runs.
+    /// Waits for the threads, and gives them work until there is none: the index is at rest.
     pub fn settle(&mut self) -> Result<()> {
-        self.thaw()?;
-        self.end_merge()
+        loop {
+            self.thaw()?;
+            self.end_merge()?;
+            self.start_merge()?;
+            if self.merging.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     fn thaw(&mut self) -> Result<()> {
@@ -307,7 +313,8 @@ impl Index {
 
     /// Forgets all that is committed: the table's rows are gone.
     pub fn clear(&mut self, stamp: Stamp) -> Result<()> {
-        self.settle()?;
+        self.thaw()?;
+        self.end_merge()?;
         let runs = std::mem::take(&mut self.runs);
         self.memtable.clear();
         Manifest::new(&stamp, &[]).write(&self.store)?;
