@@ -19,8 +19,8 @@ import server
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = """CREATE TABLE w1 (id bigint PRIMARY KEY, customer int, status text, amount numeric(12,2), created timestamptz,
                             note text, qty int, flag boolean)"""
-INSERT = """INSERT INTO w1 SELECT g, g % 1000, 'paid', (g % 10000) / 100.0, now(), md5(g::text) || md5((g + 1)::text), g % 7, g % 2 = 0
-            FROM generate_series(%d, %d) g"""
+INSERT = """INSERT INTO w1 SELECT g, g %% 1000, 'paid', (g %% 10000) / 100.0, now(), md5(g::text) || md5((g + 1)::text), g %% 7,
+            g %% 2 = 0 FROM generate_series(%d, %d) g"""
 
 
 def timed(words, **more):

@@ -11,7 +11,7 @@ def free_port():
 
 def binaries():
     """The folder of PostgreSQL's programs: $TIDEWIRE_PG_BIN, PATH, or where Debian puts them (newest first)."""
-    found = [os.environ.get("TIDEWIRE_PG_BIN"), os.path.dirname(shutil.which("initdb") or "")]
+    found = [os.environ.get("TIDEWIRE_PG_BIN"), os.path.dirname(os.path.realpath(shutil.which("initdb") or ""))]
     found += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     for folder in found:
         if folder and os.path.exists(os.path.join(folder, "postgres")) and os.path.exists(os.path.join(folder, "initdb")):

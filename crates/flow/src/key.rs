@@ -1,6 +1,6 @@
-//! Canonical key bytes: keys that the source's key type holds equal give equal bytes, others different ones.
+//! Canonical key bytes: keys that the source's key type holds equal give equal bytes, others different ones. Types whose
+//! equality depends on the server (citext, collations) go by their exact text.
 
-use std::io::Write;
 use tidewire_change::text::{canonical_numeric, float4_text, float8_text, parse_float4, parse_float8};
 use tidewire_change::{Change, Column, Datum, Error, Key, Kind, Result, Row, Schema};
 
@@ -82,10 +82,8 @@ fn canonical(column: &Column, text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             out.extend_from_slice(&text[..len]);
             Some(())
         }
-        Kind::CaseInsensitiveText => {
-            lower_case(text, out);
-            Some(())
-        }
+        // Case-insensitive text, too, is its exact text: how cases fold is the server's own affair (locale), and a sink that
+        // knows the type only as text must see the old spelling go. A change of case arrives as a delete and a create.
         _ => {
             out.extend_from_slice(text);
             Some(())
@@ -102,17 +100,4 @@ fn canonical_float(value: f64, single: bool, out: &mut Vec<u8>) -> Option<()> {
     }
     out.extend_from_slice(text.as_bytes());
     Some(())
-}
-
-/// Character by character, as `lower()` does it at the source: no rules that look at the neighbours.
-fn lower_case(text: &[u8], out: &mut Vec<u8>) {
-    match std::str::from_utf8(text) {
-        Ok(text) if !text.is_ascii() => {
-            for lower in text.chars().flat_map(char::to_lowercase) {
-                // Writing to a Vec can't fail.
-                let _ = write!(out, "{lower}");
-            }
-        }
-        _ => out.extend(text.iter().map(u8::to_ascii_lowercase)),
-    }
 }
