@@ -1,4 +1,4 @@
-//! Owns: values, rows, schemas, positions, messages and the error type (floor 0).
+//! Owns: values, rows, schemas, positions, messages, names of topics and the error type (floor 0).
 //! May import: bytes and serde.
 //! Never imports: I/O, tokio, arrow, any other crate of the workspace.
 
@@ -9,6 +9,7 @@ mod position;
 mod row;
 mod schema;
 pub mod text;
+pub mod topic;
 
 pub use change::{Change, Op};
 pub use error::{Error, ErrorKind, Result};

@@ -4,8 +4,9 @@ use std::fmt;
 /// Place of a change in the source's one total order; the same at every replay of the source's log.
 ///
 /// PostgreSQL: `commit` is the LSN of the transaction's COMMIT record (`final_lsn` of pgoutput's BEGIN),
-/// `ordinal` counts the changes inside the transaction from 0. It is never the LSN of the change record:
-/// DESIGN §2 says why.
+/// `ordinal` rises with the changes of the transaction: twice the number of the log's message in it, plus one for the
+/// second half of a key change. It is never the LSN of the change record: a transaction that is open while a snapshot is
+/// taken writes its records below the snapshot's LSN and commits above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Position {
     pub commit: u64,

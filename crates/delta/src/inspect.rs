@@ -5,14 +5,14 @@ use crate::log::{State, FOLDER};
 use crate::rows::{Decoder, Layout, DELETED};
 use crate::sink::{blocking, Noted};
 use crate::store::Store;
-use crate::table::{folder_of, read_domains, topic_of, Mark};
+use crate::table::{folder_of, read_domains, Mark};
 use crate::vector;
 use arrow_array::cast::AsArray;
 use arrow_array::Array;
 use roaring::RoaringBitmap;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tidewire_change::{Error, Key, Position, Result, Row, Schema};
+use tidewire_change::{topic::topic_of, Error, Key, Position, Result, Row, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
 use tokio::sync::mpsc;
 

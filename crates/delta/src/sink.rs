@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tidewire_change::{Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
+use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
 use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 
 /// Keeps Delta tables: one for each table of the source.
@@ -50,8 +50,7 @@ impl Noted {
     }
 
     fn name(config: &Config) -> String {
-        let encode = crate::table::encode_name;
-        format!("_tidewire/progress.{}.{}.json", encode(&config.pipeline), encode(&config.sink))
+        format!("_tidewire/progress.{}.{}.json", topic::escape(&config.pipeline), topic::escape(&config.sink))
     }
 
     /// Does it count for this table?
@@ -172,7 +171,7 @@ impl Lake {
     }
 
     fn table(&mut self, schema: &Arc<Schema>) -> Result<&mut Table> {
-        let topic = crate::table::topic_of(&schema.table);
+        let topic = topic::topic_of(&schema.table);
         if !self.tables.contains_key(&topic) {
             let store = Store::new(self.store.path(&folder_of(&schema.table)));
             let table = match Table::find(store.clone(), self.config.clone())? {

@@ -1,7 +1,6 @@
-//! Owns: messages' bytes: the native codec of our own bus, topic names, Debezium-style JSON (floor 1).
+//! Owns: messages' bytes: the native codec of our own bus, Debezium-style JSON (floor 1).
 //! May import: change.
 //! Never imports: I/O, tokio, any other crate of the workspace.
 
 pub mod debezium;
 pub mod native;
-pub mod topic;

@@ -342,7 +342,7 @@ impl FrameMessages<'_> {
         let gap = if self.gaps { self.input.number()? } else { 0 };
         let next = self.next.get_mut(part)?;
         let offset = next.checked_add(gap)?;
-        *next = offset + 1;
+        *next = offset.checked_add(1)?;
         self.time = self.time.wrapping_add(self.input.signed()?);
         let (key, value) = (self.input.small()? as usize, self.input.small()? as usize);
         let key = self.input.range(key)?;

@@ -18,9 +18,9 @@ use crate::shared::{locked, Shared, SinkState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use tidewire_change::{Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
+use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
 use tidewire_connector::{BusReader, Fetched, FetchedMessage, Sink, TableBatch};
-use tidewire_envelope::{native, topic};
+use tidewire_envelope::native;
 
 pub(crate) struct Deliver {
     pub sink: Box<dyn Sink>,

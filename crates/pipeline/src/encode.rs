@@ -4,9 +4,9 @@ use bytes::BytesMut;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tidewire_change::{Change, Checkpoint, Key, Message, Op, Result, Schema, SchemaId};
+use tidewire_change::{topic, Change, Checkpoint, Key, Message, Op, Result, Schema, SchemaId};
 use tidewire_connector::{ChangeBatch, Credit};
-use tidewire_envelope::{native, topic};
+use tidewire_envelope::native;
 use tidewire_flow::{change_key, partition};
 
 /// Instances of schemas that are remembered. A source has one per table and version; the bound only keeps one that makes

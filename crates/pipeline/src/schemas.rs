@@ -1,9 +1,9 @@
 use crate::shared::locked;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tidewire_change::{Result, Schema, SchemaId};
+use tidewire_change::{topic, Result, Schema, SchemaId};
 use tidewire_connector::{BusWriter, FetchedMessage};
-use tidewire_envelope::{native, topic};
+use tidewire_envelope::native;
 
 /// The schemas of the bus by id; one instance each, so that the loops compare them by pointer.
 #[derive(Default)]

@@ -2,7 +2,7 @@ use crate::http1::request;
 use crate::wire::{ErrorAnswer, PositionAnswer, ReadRequest};
 use serde::{de::DeserializeOwned, Serialize};
 use std::net::SocketAddr;
-use tidewire_change::{Error, Position, Result};
+use tidewire_change::{topic::escape, Error, Position, Result};
 use tidewire_connector::{BoxFuture, Selection};
 use tidewire_pipeline::reconcile::{Comparison, Live};
 use tidewire_pipeline::{Finding, Status};
@@ -92,13 +92,4 @@ impl Live for Client {
         let comparison = Comparison { keys: Vec::new(), ..comparison.clone() };
         Box::pin(async move { self.post("/comparisons", &comparison).await.map(drop) })
     }
-}
-
-/// One segment of a path.
-fn escape(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
-    name.bytes().fold(String::new(), |text, b| match plain(b) {
-        true => text + &char::from(b).to_string(),
-        false => text + &format!("%{b:02X}"),
-    })
 }

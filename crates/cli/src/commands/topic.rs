@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidewire_change::{Error, Result, Schema, SchemaId};
+use tidewire_change::{topic, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
-use tidewire_envelope::{debezium, native, topic};
+use tidewire_envelope::{debezium, native};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 

@@ -23,6 +23,7 @@ use pending::Pending;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidewire_change::topic::{escape, topic_of};
 use tidewire_change::{Boundary, Error, Key, Position, Result, Schema, TableName, TopicPartition};
 
 /// The domain of the log that holds what changes with every commit.
@@ -73,25 +74,9 @@ pub enum Found {
     Ours(Box<Table>),
 }
 
-/// Percent-encoded as topics are, so that any name is a folder's name and no two names meet.
-pub fn encode_name(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
-pub fn topic_of(table: &TableName) -> String {
-    format!("{}.{}", encode_name(&table.schema), encode_name(&table.name))
-}
-
 /// With `~` for `%`: readers take a table's path for a URL and decode it.
 pub fn folder_of(table: &TableName) -> String {
-    format!("{}/{}", encode_name(&table.schema), encode_name(&table.name)).replace('%', "~")
+    format!("{}/{}", escape(&table.schema), escape(&table.name)).replace('%', "~")
 }
 
 /// What a table's log says of its layout and progress; none when Tidewire didn't make it.

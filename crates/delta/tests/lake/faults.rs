@@ -127,8 +127,8 @@ async fn a_log_with_a_hole_and_a_damaged_vector_are_errors_that_name_the_file() 
     sink.commit(&progress(&schema, 2, 2)).await.unwrap();
     drop(sink);
     let table = folder_of(&config, &schema);
-    let names = fs::read_dir(&table).unwrap().map(|e| e.unwrap().path());
-    let vector = names.filter(|p| p.extension().is_some_and(|e| e == "bin")).next().unwrap();
+    let mut names = fs::read_dir(&table).unwrap().map(|e| e.unwrap().path());
+    let vector = names.find(|p| p.extension().is_some_and(|e| e == "bin")).unwrap();
     let mut bytes = fs::read(&vector).unwrap();
     bytes[20] ^= 1;
     fs::write(&vector, &bytes).unwrap();

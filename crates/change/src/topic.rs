@@ -1,18 +1,14 @@
-//! Topic names. A table's topic is `{schema}.{table}`, every byte of a name outside of `[A-Za-z0-9_-]` written `%XX`
+//! Names of topics. A table's topic is `{schema}.{table}`, every byte of a name outside of `[A-Za-z0-9_-]` written `%XX`
 //! (upper-case hex): no two tables share a topic, and a topic's name can be a folder's name. A table's topic has exactly
 //! one dot; the names of internal topics start with `__` and have none.
 
-use tidewire_change::TableName;
+use crate::TableName;
 
-/// Schemas of all tables, one message a version (`native::encode_schema`).
+/// Schemas of all tables, one message a version.
 pub const SCHEMAS: &str = "__schemas";
 
 pub fn topic_of(table: &TableName) -> String {
-    let mut topic = String::with_capacity(table.schema.len() + table.name.len() + 1);
-    escape(&table.schema, &mut topic);
-    topic.push('.');
-    escape(&table.name, &mut topic);
-    topic
+    format!("{}.{}", escape(&table.schema), escape(&table.name))
 }
 
 /// The table whose topic this is; `None` for internal topics and for anything that `topic_of` doesn't write.
@@ -26,14 +22,12 @@ pub fn is_internal(topic: &str) -> bool {
     topic.starts_with("__") && !topic.contains('.')
 }
 
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-fn escape(name: &str, out: &mut String) {
+/// A name as part of a topic, of a path or of a URL: never `.` or `..`, without `/` or NUL, and no two names meet.
+pub fn escape(name: &str) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
-        if is_plain(byte) {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
             out.push(char::from(byte));
         } else {
             out.push('%');
@@ -41,6 +35,7 @@ fn escape(name: &str, out: &mut String) {
             out.push(char::from(HEX[usize::from(byte & 15)]));
         }
     }
+    out
 }
 
 fn unescape(name: &str) -> Option<String> {
@@ -77,13 +72,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_name_never_leaves_its_folder() {
+        for name in ["..", ".", "/etc", "a/../../b", "a\\b", "nul\0", "~", "%2F"] {
+            let escaped = escape(name);
+            assert!(escaped.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'_' | b'-')), "{escaped}");
+            assert_eq!(unescape(&escaped).as_deref(), Some(name));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_topic_names_its_table(schema in ".{1,12}", name in ".{1,12}") {
             let table = TableName::new(schema, name);
-            let topic = topic_of(&table);
-            prop_assert!(topic.bytes().all(|b| is_plain(b) || b == b'%' || b == b'.'));
-            prop_assert_eq!(table_of(&topic), Some(table));
+            prop_assert_eq!(table_of(&topic_of(&table)), Some(table));
         }
     }
 }
