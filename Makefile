@@ -43,6 +43,7 @@ kill: release python ## kills the pipeline at random under load, then demands eq
 
 bench: release ## today's figures beside those of PostgreSQL's own tools
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
+	cargo run --release --quiet -p tidewire-delta --example bench_delta
 bench: python
 
 test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 17 or 18
