@@ -11,12 +11,15 @@
 //! `group` counts the frames between this one and the first that was written together with it: all before that one
 //! was durable when this one was written. It tells a torn group after a power cut from a damaged frame.
 
+mod decode;
+mod encode;
+
+pub(crate) use decode::Frame;
+pub(crate) use encode::{Prepared, Preparing};
+
 use crate::varint::{put, put_bytes, put_signed, Input};
 use bytes::Bytes;
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
-use tidewire_change::{Boundary, Checkpoint, Message, Position, TopicPartition};
+use tidewire_change::{Boundary, Checkpoint, Position};
 
 pub(crate) const HEAD: usize = 40;
 pub(crate) const MAGIC: [u8; 4] = *b"TWF1";
@@ -86,153 +89,6 @@ pub(crate) fn is_sound(frame: &[u8], head: &Head) -> bool {
     crc == head.crc
 }
 
-/// What a frame holds of one topic-partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub at: TopicPartition,
-    pub base: u64,
-    pub count: u32,
-    pub bytes: u64,
-    /// The offset after the last one: `base + count` when offsets have no gaps.
-    pub next: u64,
-}
-
-/// The messages of one append in their final form; only offsets and sequence are still open. Made by the caller of
-/// `append`, so that encoding goes on while the writer waits for the disk.
-pub(crate) struct Prepared {
-    pub parts: Vec<Part>,
-    pub messages: Vec<u8>,
-    count: u32,
-    crc: u32,
-    gaps: bool,
-}
-
-/// Collects messages into a `Prepared`.
-pub(crate) struct Preparing {
-    parts: Vec<Part>,
-    numbers: HashMap<TopicPartition, usize>,
-    messages: Vec<u8>,
-    count: u32,
-    last: usize,
-    time: i64,
-    gaps: bool,
-}
-
-impl Preparing {
-    pub fn with_capacity(bytes: usize) -> Self {
-        let messages = Vec::with_capacity(bytes);
-        Preparing { parts: Vec::new(), numbers: HashMap::new(), messages, count: 0, last: 0, time: 0, gaps: false }
-    }
-
-    pub fn push(&mut self, message: &Message) {
-        let number = self.number(|part| {
-            part.at.partition == message.partition
-                && (Arc::ptr_eq(&part.at.topic, &message.topic) || part.at.topic == message.topic)
-        });
-        let number = number.unwrap_or_else(|| {
-            self.add(&TopicPartition { topic: message.topic.clone(), partition: message.partition }, 0)
-        });
-        self.put_message(number, None, message.timestamp, &message.key, &message.value);
-    }
-
-    /// A message that has its offset already; within a topic-partition they rise.
-    pub fn push_at(&mut self, at: &TopicPartition, offset: u64, timestamp: i64, key: &[u8], value: &[u8]) {
-        self.gaps = true;
-        let number = self.number(|part| part.at == *at).unwrap_or_else(|| self.add(at, offset));
-        let gap = offset - self.parts[number].next;
-        self.parts[number].next = offset;
-        self.put_message(number, Some(gap), timestamp, key, value);
-    }
-
-    /// Most messages go where the one before went.
-    fn number(&self, same: impl Fn(&Part) -> bool) -> Option<usize> {
-        self.parts.get(self.last).filter(|part| same(part)).map(|_| self.last)
-    }
-
-    fn add(&mut self, at: &TopicPartition, base: u64) -> usize {
-        if let Some(&number) = self.numbers.get(at) {
-            return number;
-        }
-        let number = self.parts.len();
-        self.numbers.insert(at.clone(), number);
-        self.parts.push(Part { at: at.clone(), base, count: 0, bytes: 0, next: base });
-        number
-    }
-
-    fn put_message(&mut self, number: usize, gap: Option<u64>, timestamp: i64, key: &[u8], value: &[u8]) {
-        let out = &mut self.messages;
-        let start = out.len();
-        put(out, number as u64);
-        if let Some(gap) = gap {
-            put(out, gap);
-        }
-        put_signed(out, timestamp.wrapping_sub(self.time));
-        put(out, key.len() as u64);
-        put(out, value.len() as u64);
-        out.extend_from_slice(key);
-        out.extend_from_slice(value);
-        let part = &mut self.parts[number];
-        part.count += 1;
-        part.next += 1;
-        part.bytes += (out.len() - start) as u64;
-        (self.last, self.time, self.count) = (number, timestamp, self.count + 1);
-    }
-
-    pub fn finish(self) -> Prepared {
-        let crc = crc32c::crc32c(&self.messages);
-        Prepared { parts: self.parts, messages: self.messages, count: self.count, crc, gaps: self.gaps }
-    }
-}
-
-impl Prepared {
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Gives the messages without offsets theirs: those from `next` on.
-    pub fn place(&mut self, mut next: impl FnMut(&TopicPartition) -> u64) {
-        for part in &mut self.parts {
-            part.base = next(&part.at);
-            part.next = part.base + u64::from(part.count);
-        }
-    }
-
-    /// Writes all of the frame that precedes `self.messages` and returns its head.
-    pub fn put_front(&self, out: &mut Vec<u8>, group: u32, seq: u64, at: i64, checkpoint: Option<&Checkpoint>) -> Head {
-        let start = out.len();
-        out.resize(start + HEAD, 0);
-        if let Some(checkpoint) = checkpoint {
-            put_checkpoint(out, checkpoint);
-        }
-        put(out, self.parts.len() as u64);
-        for part in &self.parts {
-            put_bytes(out, part.at.topic.as_bytes());
-            put(out, u64::from(part.at.partition));
-            put(out, part.base);
-            put(out, u64::from(part.count));
-            put(out, part.bytes);
-            if self.gaps {
-                put(out, part.next - part.base);
-            }
-        }
-        let body = (out.len() - start - HEAD + self.messages.len()) as u32;
-        let flags = if checkpoint.is_some() { CHECKPOINT } else { 0 } | if self.gaps { GAPS } else { 0 };
-        let mut head = Head { body, crc: 0, group, seq, appended_at: at, messages: self.count, flags };
-        let bytes = head.bytes();
-        let front = crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..]);
-        let front = crc32c::crc32c_append(front, &out[start + HEAD..]);
-        head.crc = crc32c::crc32c_combine(front, self.crc, self.messages.len());
-        out[start..start + HEAD].copy_from_slice(&head.bytes());
-        head
-    }
-
-    /// At least the bytes of the frame.
-    pub fn len_bound(&self, checkpoint: Option<&Checkpoint>) -> usize {
-        let parts: usize = self.parts.iter().map(|part| part.at.topic.len() + 48).sum();
-        HEAD + 10 + parts + self.messages.len() + checkpoint.map_or(0, |c| c.resume.len() + 48)
-    }
-}
-
 pub(crate) fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint) {
     put(out, checkpoint.position.commit);
     put(out, u64::from(checkpoint.position.ordinal));
@@ -250,110 +106,11 @@ pub(crate) fn boundary_of(checkpoint: &Checkpoint) -> Boundary {
     Boundary { position: checkpoint.position, complete_through: checkpoint.complete_through }
 }
 
-/// A topic-partition in a frame that is being read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PartRef<'a> {
-    pub topic: &'a str,
-    pub partition: u32,
-    pub base: u64,
-    pub count: u32,
-    pub bytes: u64,
-    pub next: u64,
-}
-
-impl PartRef<'_> {
-    pub fn place(&self) -> TopicPartition {
-        TopicPartition { topic: Arc::from(self.topic), partition: self.partition }
-    }
-}
-
-/// A sound frame, taken apart.
-pub(crate) struct Frame<'a> {
-    bytes: &'a [u8],
-    pub head: Head,
-    pub checkpoint: Option<Checkpoint>,
-    pub parts: Vec<PartRef<'a>>,
-    messages_at: usize,
-}
-
-impl<'a> Frame<'a> {
-    /// None when the contents make no sense although the checksum was right: not written by this version.
-    pub fn parse(bytes: &'a [u8], head: Head) -> Option<Frame<'a>> {
-        let mut input = Input::new(bytes, HEAD);
-        if head.flags & !(CHECKPOINT | GAPS) != 0 {
-            return None;
-        }
-        let checkpoint = if head.has_checkpoint() { Some(take_checkpoint(&mut input)?) } else { None };
-        let count = input.small()?;
-        let mut parts = Vec::with_capacity((count as usize).min(1024));
-        for _ in 0..count {
-            let topic = input.text()?;
-            let (partition, base, count, bytes) = (input.small()?, input.number()?, input.small()?, input.number()?);
-            let span = if head.flags & GAPS != 0 { input.number()? } else { u64::from(count) };
-            let next = base.checked_add(span)?;
-            parts.push(PartRef { topic, partition, base, count, bytes, next });
-        }
-        Some(Frame { bytes, head, checkpoint, parts, messages_at: input.at })
-    }
-
-    pub fn messages(&self) -> FrameMessages<'_> {
-        FrameMessages {
-            input: Input::new(self.bytes, self.messages_at),
-            left: self.head.messages,
-            gaps: self.head.flags & GAPS != 0,
-            next: self.parts.iter().map(|part| part.base).collect(),
-            time: 0,
-        }
-    }
-}
-
-/// One message of a frame; key and value as ranges of the frame's bytes, the value right after the key.
-pub(crate) struct MessageRef {
-    /// Index into the frame's parts.
-    pub part: usize,
-    pub offset: u64,
-    pub timestamp: i64,
-    pub key: Range<usize>,
-    pub value: Range<usize>,
-}
-
-pub(crate) struct FrameMessages<'a> {
-    input: Input<'a>,
-    left: u32,
-    gaps: bool,
-    next: Vec<u64>,
-    time: i64,
-}
-
-impl FrameMessages<'_> {
-    /// None when all were given; an error (without a place, the caller knows it) when the bytes make no sense.
-    #[inline]
-    pub fn next(&mut self) -> Result<Option<MessageRef>, ()> {
-        if self.left == 0 {
-            return if self.input.is_empty() { Ok(None) } else { Err(()) };
-        }
-        self.left -= 1;
-        self.take().map(Some).ok_or(())
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<MessageRef> {
-        let part = self.input.small()? as usize;
-        let gap = if self.gaps { self.input.number()? } else { 0 };
-        let next = self.next.get_mut(part)?;
-        let offset = next.checked_add(gap)?;
-        *next = offset.checked_add(1)?;
-        self.time = self.time.wrapping_add(self.input.signed()?);
-        let (key, value) = (self.input.small()? as usize, self.input.small()? as usize);
-        let key = self.input.range(key)?;
-        let value = self.input.range(value)?;
-        Some(MessageRef { part, offset, timestamp: self.time, key, value })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use tidewire_change::Message;
 
     fn sample() -> Vec<u8> {
         let mut preparing = Preparing::with_capacity(64);
