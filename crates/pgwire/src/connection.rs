@@ -8,6 +8,7 @@ use crate::rows::{self, Rows};
 use crate::server_error::PgError;
 use crate::startup;
 use crate::wire::Wire;
+use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 use std::io;
 use std::time::Duration;
@@ -81,6 +82,23 @@ impl Connection {
         Ok(())
     }
 
+    /// Has the server analyse one statement (syntax, names, types) and run nothing. Several statements in one text are
+    /// refused: what was checked can be put where one statement belongs.
+    pub async fn check(&mut self, sql: &str) -> Result<()> {
+        let parse = |out: &mut BytesMut| {
+            frontend::parse("", sql, [], out)?;
+            frontend::sync(out);
+            Ok(())
+        };
+        self.send(parse).await?;
+        while let Some(frame) = self.next_answer().await? {
+            if frame.tag != frames::PARSE_COMPLETE {
+                return Err(self.unexpected(&frame, "check").await);
+            }
+        }
+        Ok(())
+    }
+
     /// Runs `COPY … TO STDOUT`.
     pub async fn copy_out(&mut self, sql: &str) -> Result<CopyOut<'_>> {
         self.send_query(sql).await?;
@@ -120,9 +138,14 @@ impl Connection {
     }
 
     pub(crate) async fn send_query(&mut self, sql: &str) -> Result<()> {
+        self.send(|out| frontend::query(sql, out)).await
+    }
+
+    /// `put` writes messages that the server answers with one ReadyForQuery.
+    async fn send(&mut self, put: impl FnOnce(&mut BytesMut) -> io::Result<()>) -> Result<()> {
         self.settle().await?;
         let start = self.wire.outgoing.len();
-        if let Err(error) = frontend::query(sql, &mut self.wire.outgoing) {
+        if let Err(error) = put(&mut self.wire.outgoing) {
             self.wire.outgoing.truncate(start);
             return Err(encoding(error));
         }

@@ -26,6 +26,7 @@ pub(crate) const NEGOTIATE_VERSION: u8 = b'v';
 pub(crate) const NOTICE: u8 = b'N';
 pub(crate) const NOTIFICATION: u8 = b'A';
 pub(crate) const PARAMETER_STATUS: u8 = b'S';
+pub(crate) const PARSE_COMPLETE: u8 = b'1';
 pub(crate) const READY: u8 = b'Z';
 pub(crate) const ROW_DESCRIPTION: u8 = b'T';
 

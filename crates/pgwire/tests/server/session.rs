@@ -64,6 +64,21 @@ async fn a_future_dropped_half_way_leaves_a_connection_that_works() {
 }
 
 #[tokio::test]
+async fn a_checked_statement_is_one_and_is_not_run() {
+    let mut pg = connect(&server().url()).await;
+    pg.execute("CREATE TEMP TABLE c (a int)").await.unwrap();
+    pg.check("INSERT INTO c SELECT 1/0").await.unwrap();
+    for (sql, code) in [
+        ("SELECT 1 FROM c WHERE (true); DROP TABLE c; SELECT (1)", "42601"),
+        ("SELECT 1 FROM c WHERE (nonsense()", "42601"),
+        ("SELECT b FROM c", "42703"),
+    ] {
+        assert_eq!(sqlstate(&pg.check(sql).await.unwrap_err()), Some(code), "{sql}");
+    }
+    assert_eq!(pg.query("SELECT count(*) FROM c").await.unwrap().value().unwrap(), "0");
+}
+
+#[tokio::test]
 async fn a_statement_of_the_wrong_kind_is_our_fault_and_harmless() {
     let mut pg = connect(&server().url()).await;
     for sql in ["COPY (SELECT 1) TO STDOUT", "CREATE TEMP TABLE w (a int); COPY w FROM STDIN"] {
