@@ -69,9 +69,13 @@ impl Shared {
     async fn request(&self, selection: Selection) -> Result<()> {
         if let What::Where(condition) = &selection.what {
             let table = &selection.table;
+            if condition.contains('\0') {
+                return Err(Error::invalid(format!("the condition for {table} holds a NUL character")));
+            }
             let name = format!("{}.{}", quote_ident(&table.schema), quote_ident(&table.name));
-            let sql = format!("EXPLAIN SELECT 1 FROM {name} WHERE ({condition}\n)");
-            self.ask(async |connection| connection.execute(&sql).await)
+            // Only analysed, and as one statement: whoever may ask for rows may not run others.
+            let sql = format!("SELECT 1 FROM {name} WHERE ({condition}\n)");
+            self.ask(async |connection| connection.check(&sql).await)
                 .await
                 .map_err(|error| error.context(format!("the condition for {table}")))?;
         }

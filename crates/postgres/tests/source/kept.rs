@@ -229,8 +229,11 @@ async fn a_mark_is_passed_and_a_repair_wins_over_rows_of_the_same_place() {
     let what = What::Keys(vec![row("3"), row("77")]);
     handle.read(Selection { table: table.clone(), what, placed: Placed::Ahead }).await.unwrap();
     follow.until("the keys", |f| f.replica.count("public.t", 'r') == 12 && f.replica.count("public.t", 'd') == 1).await;
-    let what = What::Where("nonsense(".into());
-    let error = handle.read(Selection { table, what, placed: Placed::Here }).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    for wrong in ["nonsense(", "true); DROP TABLE t; SELECT (1", "true)) TO '/tmp/x' --", "v = 'a\0b'"] {
+        let selection = Selection { table: table.clone(), what: What::Where(wrong.into()), placed: Placed::Here };
+        let error = handle.read(selection).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}: {error}");
+    }
+    assert_eq!(server.psql("SELECT count(*) FROM t"), "9");
     follow.settle("public.t").await;
 }
