@@ -99,13 +99,14 @@ pub fn read(store: &Store, vector: &VectorRef) -> Result<RoaringBitmap> {
             (data.ok_or_else(|| Error::invalid("an inline deletion vector can't be read"))?, "the log".to_string())
         }
         Some(name) => {
-            let (offset, size) = (vector.offset.unwrap_or(1), vector.size_in_bytes);
-            let bytes = store.read_range(&name, offset as u64, size as usize + 8)?;
-            let data = &bytes[4..4 + size as usize];
             let place = store.path(&name).display().to_string();
-            if bytes[..4] != (size as u32).to_be_bytes()
-                || bytes[4 + size as usize..] != crc32fast::hash(data).to_be_bytes()
-            {
+            let (offset, size) = (vector.offset.unwrap_or(1), vector.size_in_bytes);
+            let (Ok(offset), Ok(length)) = (u64::try_from(offset), usize::try_from(size)) else {
+                return Err(Error::invalid(format!("{place}: the log gives a deletion vector a negative place")));
+            };
+            let bytes = store.read_range(&name, offset, length + 8)?;
+            let data = &bytes[4..4 + length];
+            if bytes[..4] != size.to_be_bytes() || bytes[4 + length..] != crc32fast::hash(data).to_be_bytes() {
                 return Err(Error::invalid(format!("{place}: the deletion vector at {offset} is damaged"))
                     .hint("restore the file from a backup, or remove the table's folder and let it be copied again"));
             }
@@ -188,6 +189,9 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         store.put(&name, &bytes).unwrap();
         assert!(read(&store, &places[1]).is_err());
+        for (offset, size_in_bytes) in [(-1, 40), (1, -1), (1, i32::MIN)] {
+            assert!(read(&store, &VectorRef { offset: Some(offset), size_in_bytes, ..places[0].clone() }).is_err());
+        }
         assert!(read(&store, &places[0]).is_ok());
     }
 }

@@ -126,10 +126,6 @@ impl Config {
         self.password = Some(Secret(password.into()));
     }
 
-    pub fn has_password(&self) -> bool {
-        self.password.is_some()
-    }
-
     pub(crate) fn is_unix(&self) -> bool {
         self.host.starts_with('/')
     }
