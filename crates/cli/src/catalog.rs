@@ -151,10 +151,21 @@ pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspec
 /// The source's schema of one table.
 pub async fn table(config: &Config, name: &str) -> Result<Arc<Schema>> {
     let (_, schemas) = inspect_source(config).await?;
-    schemas.iter().find(|schema| schema.table.to_string() == name).cloned().ok_or_else(|| {
+    choose_table(&schemas, name)
+}
+
+/// The one that somebody names on the command line.
+pub fn choose_table(schemas: &[Arc<Schema>], name: &str) -> Result<Arc<Schema>> {
+    schemas.iter().find(|schema| is_named(&schema.table, name)).cloned().ok_or_else(|| {
         let names = schemas.iter().map(|schema| schema.table.to_string()).collect::<Vec<_>>().join(", ");
         Error::invalid(format!("the pipeline has no table `{name}`")).hint(format!("the tables are: {names}"))
     })
+}
+
+/// Is it the table's name: as messages print it, or quoted as in `tables` of the configuration?
+pub fn is_named(table: &TableName, name: &str) -> bool {
+    let is_quoted = || !name.contains('*') && Pattern::parse(name).is_ok_and(|pattern| pattern.matches(table));
+    table.to_string() == name || is_quoted()
 }
 
 /// Looks at the source's server. Changes nothing there.

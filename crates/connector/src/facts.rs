@@ -64,7 +64,11 @@ pub struct ServerFacts {
     /// e.g. 150018.
     pub version: u32,
     pub wal_level: String,
+    /// Whom we are logged in as.
+    pub user: String,
     pub may_replicate: bool,
+    /// May make or change the publication; true when one of the user's own is named.
+    pub may_publish: bool,
     pub in_recovery: bool,
     pub slots_used: u32,
     pub slots_max: u32,
@@ -85,8 +89,11 @@ pub struct TableFacts {
     pub identity: Identity,
     pub rows_estimated: u64,
     pub bytes: u64,
+    /// Including the right to use the schema.
     pub may_select: bool,
     pub published: bool,
+    /// May be added to a publication of ours: we have the owner's rights. True when nothing needs to be added.
+    pub may_publish: bool,
     pub unlogged: bool,
     pub deferrable_key: bool,
     pub generated_columns: Vec<String>,

@@ -49,8 +49,7 @@ const HEAD: &str = "\
 
 ";
 
-const TAIL: &str = "\
-    # slot: tidewire_main          # made when it is missing
+const TAIL: &str = "    # slot: tidewire_main          # made when it is missing
     # publication: mine            # one of your own; without it one is made and kept in step with `tables`
     # readers: 2                   # connections that read tables for snapshots
     # heartbeat: 10s
@@ -84,7 +83,11 @@ fn pattern(table: &TableName) -> String {
 }
 
 fn note(table: &TableFacts) -> String {
-    let mut notes = vec![format!("about {} rows, {}", thousands(table.rows_estimated), bytes(table.bytes))];
+    let size = match (table.rows_estimated, table.bytes) {
+        (0, 0) => "empty or never analyzed".to_string(),
+        (rows, size) => format!("about {} rows, {}", thousands(rows), bytes(size)),
+    };
+    let mut notes = vec![size];
     match (&table.key, table.identity) {
         (_, _) if table.unlogged => notes.push("unlogged: its changes are in no log".into()),
         (Key::Columns(_), Identity::Nothing) => {
@@ -120,6 +123,7 @@ mod tests {
             bytes: 5_000_000,
             may_select: true,
             published: false,
+            may_publish: true,
             unlogged: false,
             deferrable_key: false,
             generated_columns: Vec::new(),
@@ -135,6 +139,7 @@ mod tests {
         assert!(text.contains("'\"a.b\".\"it''s \"\"*\"\" $${x}\"'"), "{text}");
         assert!(text.contains("'1st.naïve table'"), "{text}");
         assert!(text.contains("PostgreSQL 15.18"), "{text}");
+        assert!(text.contains("\n    # slot: "), "uncommented, the key stands under `postgres`: {text}");
     }
 
     #[test]
@@ -146,6 +151,8 @@ mod tests {
             note(&facts),
             "about 1,200 rows, 5.0 MB; no primary key: append-only, UPDATE and DELETE will fail; this role may not read it"
         );
+        (facts.rows_estimated, facts.bytes) = (0, 0);
+        assert!(note(&facts).starts_with("empty or never analyzed; "), "no statistics aren't 0 rows");
         facts.unlogged = true;
         assert!(note(&facts).contains("in no log"));
     }

@@ -100,14 +100,7 @@ fn choose_tables(schemas: Vec<Arc<Schema>>, names: &[String]) -> Result<Vec<Arc<
     if names.is_empty() {
         return Ok(schemas);
     }
-    let one = |name: &String| {
-        let found = schemas.iter().find(|schema| schema.table.to_string() == *name);
-        found.cloned().ok_or_else(|| {
-            let all = schemas.iter().map(|schema| schema.table.to_string()).collect::<Vec<_>>().join(", ");
-            Error::invalid(format!("the pipeline has no table `{name}`")).hint(format!("the tables are: {all}"))
-        })
-    };
-    names.iter().map(one).collect()
+    names.iter().map(|name| catalog::choose_table(&schemas, name)).collect()
 }
 
 pub fn is_equal(comparison: &Comparison) -> bool {

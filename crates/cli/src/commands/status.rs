@@ -38,7 +38,10 @@ async fn absent(config: &Config, args: &Plain) -> Result<Answer> {
     }
     println!("the pipeline is not running (start it: tidewire run {})", args.config.display());
     for (sink, boundary) in known {
-        println!("  {sink} is complete through {}", time(boundary.complete_through));
+        match boundary.complete_through {
+            1.. => println!("  {sink} is complete through {}", time(boundary.complete_through)),
+            _ => println!("  {sink} holds nothing yet"),
+        }
     }
     Ok(Answer::Unavailable)
 }

@@ -47,11 +47,16 @@ pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
     let mut view = catalog::journal_view(config)?;
     let names: Vec<String> = view.topics().into_iter().map(|topic| topic.topic).collect();
     // A table's name will do as well.
-    let is_meant = |name: &&String| topic::table_of(name).is_some_and(|table| table.to_string() == args.topic);
+    let is_meant = |name: &&String| topic::table_of(name).is_some_and(|table| catalog::is_named(&table, &args.topic));
     let found = names.iter().find(|name| **name == args.topic).or_else(|| names.iter().find(is_meant));
     let topic = match found {
         Some(name) => name.clone(),
         None if args.follow => args.topic.clone(),
+        // Topics of ours are made with their first message.
+        None if topic::is_internal(&args.topic) => {
+            eprintln!("nothing in {}", args.topic);
+            return Ok(Answer::Yes);
+        }
         None => {
             return Err(Error::invalid(format!("the journal has no topic `{}`", args.topic))
                 .hint(format!("the topics are: {}", names.join(", "))));

@@ -13,7 +13,7 @@ pub use reference::reference;
 use crate::secret::Secret;
 use section::Section;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use substitute::{Lookup, Surroundings};
 use tidewire_change::{Error, Result};
@@ -226,10 +226,24 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
 }
 
 fn same_place(a: &SinkKind, b: &SinkKind) -> bool {
-    let real = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf()).components().collect::<PathBuf>();
     match (a, b) {
-        (SinkKind::Delta { path: a }, SinkKind::Delta { path: b }) => real(a) == real(b),
+        (SinkKind::Delta { path: a }, SinkKind::Delta { path: b }) => straight(a) == straight(b),
         _ => a == b,
+    }
+}
+
+/// The path without detours. As far as it exists as the system resolves it (links), the rest by its text.
+fn straight(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or(path.to_path_buf());
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent(), path.components().next_back()) {
+        (Some(parent), Some(Component::ParentDir)) => {
+            straight(parent).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+        }
+        (Some(parent), Some(last)) => straight(parent).join(last),
+        _ => path,
     }
 }
 

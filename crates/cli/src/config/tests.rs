@@ -81,6 +81,7 @@ fn a_value_of_the_wrong_kind_is_refused_where_it_stands() {
     let text = USUAL.replace("tables: [", "readers: \"${READERS}\", tables: [");
     assert_eq!(refusal(&text), "p.yaml:1:56: `source.postgres.readers` must be a whole number from 1 to 32");
     assert!(refusal("source: [\n").starts_with("p.yaml:"), "broken YAML has a place");
+    assert_eq!(refusal("name: a\nname: b\n"), "p.yaml:2:1: duplicate mapping key: name");
 }
 
 #[test]
@@ -99,4 +100,6 @@ fn two_sinks_at_one_place_are_refused() {
         "  b: {delta: {path: lake/}}",
     );
     assert_eq!(refusal(&text), "p.yaml:4:21: `sinks.b.delta.path` is the place of the sink `lake`, too, not `lake/`");
+    let around = text.replace("lake/}", "x/../lake}");
+    assert!(refusal(&around).contains("is the place of the sink `lake`"), "{}", refusal(&around));
 }

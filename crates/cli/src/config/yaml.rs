@@ -60,7 +60,9 @@ pub fn parse(file: &str, text: &str) -> Result<Node> {
     serde_saphyr::from_str::<Node>(text).map_err(|error| {
         let place = error.location().map(|l| format!(":{}:{}", l.line(), l.column())).unwrap_or_default();
         let plain = error.without_snippet().to_string();
-        let message = plain.lines().next().unwrap_or("not YAML").trim().to_string();
+        let message = plain.lines().next().unwrap_or("not YAML").trim();
+        // The parser's own advice is for those who call it.
+        let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
         Error::invalid(format!("{file}{place}: {message}"))
     })
 }

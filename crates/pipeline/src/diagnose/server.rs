@@ -15,7 +15,7 @@ pub fn check(facts: &ServerFacts) -> Vec<Finding> {
         slot_state(slot, &mut findings);
     }
     for table in &facts.tables {
-        table_state(table, &mut findings);
+        table_state(table, &sql_part(&facts.user), &mut findings);
     }
     for pattern in &facts.unmatched {
         findings.push(unmatched(pattern, &facts.tables));
@@ -54,7 +54,15 @@ fn settings(facts: &ServerFacts, findings: &mut Vec<Finding>) {
         findings.push(
             critical("the user may not replicate".into())
                 .why("reading the log needs the REPLICATION attribute (on hosted servers: membership in the provider's role)")
-                .next("ALTER ROLE current_user_name REPLICATION; as a superuser, with the user's name"),
+                .next(format!("as a superuser: ALTER ROLE {} REPLICATION;", sql_part(&facts.user))),
+        );
+    }
+    if !facts.may_publish {
+        let user = sql_part(&facts.user);
+        findings.push(
+            critical("the user may not make the publication".into())
+                .why("it needs CREATE on the database")
+                .next(format!("GRANT CREATE ON DATABASE … TO {user}; or make the publication yourself and name it in source.postgres.publication")),
         );
     }
     if facts.slot.is_none() && facts.slots_used >= facts.slots_max {
@@ -105,14 +113,23 @@ pub(super) fn slot_state(slot: &SlotFacts, findings: &mut Vec<Finding>) {
     }
 }
 
-fn table_state(table: &TableFacts, findings: &mut Vec<Finding>) {
+fn table_state(table: &TableFacts, user: &str, findings: &mut Vec<Finding>) {
     let name = sql_name(&table.table);
     let mut find = |severity, what: &str, why: &str, next: String| {
         findings.push(Finding::new(severity, format!("table {}", table.table), what).why(why).next(next));
     };
     if !table.may_select {
         let why = "the first copy, repairs and comparisons read the table itself";
-        find(Severity::Critical, "the user may not read it", why, format!("GRANT SELECT ON {name} TO …;"));
+        find(Severity::Critical, "the user may not read it", why, {
+            let schema = sql_part(&table.table.schema);
+            format!("GRANT USAGE ON SCHEMA {schema} TO {user}; GRANT SELECT ON {name} TO {user};")
+        });
+    }
+    if !table.may_publish {
+        let why = "only its owner may put it into a publication";
+        find(Severity::Critical, "the user may not publish it", why, {
+            format!("GRANT the owner's role TO {user}; or make the publication as the owner and name it in source.postgres.publication")
+        });
     }
     if table.unlogged {
         let why = "an unlogged table leaves nothing in the log, so its changes can't be followed";
@@ -178,14 +195,16 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// The name as SQL takes it, quoted where it must be.
 fn sql_name(table: &TableName) -> String {
-    let plain = |name: &str| {
-        name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && !name.is_empty()
-    };
-    let quote = |name: &str| match plain(name) {
+    format!("{}.{}", sql_part(&table.schema), sql_part(&table.name))
+}
+
+/// One name, quoted where SQL needs it.
+fn sql_part(name: &str) -> String {
+    let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty();
+    match is_plain {
         true => name.to_string(),
         false => format!("\"{}\"", name.replace('"', "\"\"")),
-    };
-    format!("{}.{}", quote(&table.schema), quote(&table.name))
+    }
 }

@@ -20,7 +20,9 @@ fn server() -> ServerFacts {
     ServerFacts {
         version: 150_018,
         wal_level: "logical".into(),
+        user: "tidewire".into(),
         may_replicate: true,
+        may_publish: true,
         slots_max: 10,
         senders_max: 10,
         tables: vec![table("orders")],
@@ -37,6 +39,7 @@ fn table(name: &str) -> TableFacts {
         bytes: 100,
         may_select: true,
         published: true,
+        may_publish: true,
         unlogged: false,
         deferrable_key: false,
         generated_columns: vec![],
@@ -56,10 +59,11 @@ fn a_server_that_has_all_gives_no_finding() {
 #[test]
 fn each_thing_that_a_server_lacks_is_told_with_its_fix() {
     type Case = (fn(&mut ServerFacts), &'static str);
-    let cases: [Case; 10] = [
+    let cases: [Case; 11] = [
         (|f| f.wal_level = "replica".into(), "CRITICAL: source: wal_level is replica\n  why: the log holds row changes only at wal_level logical\n  do:  ALTER SYSTEM SET wal_level = 'logical'; then restart the server\n"),
         (|f| f.version = 130_012, "CRITICAL: source: the server is PostgreSQL 13\n  why: versions before 14 lack parts of the replication protocol that are relied on\n  do:  upgrade the server to PostgreSQL 14 or later\n"),
-        (|f| f.may_replicate = false, "CRITICAL: source: the user may not replicate\n  why: reading the log needs the REPLICATION attribute (on hosted servers: membership in the provider's role)\n  do:  ALTER ROLE current_user_name REPLICATION; as a superuser, with the user's name\n"),
+        (|f| f.may_replicate = false, "CRITICAL: source: the user may not replicate\n  why: reading the log needs the REPLICATION attribute (on hosted servers: membership in the provider's role)\n  do:  as a superuser: ALTER ROLE tidewire REPLICATION;\n"),
+        (|f| f.may_publish = false, "CRITICAL: source: the user may not make the publication\n  why: it needs CREATE on the database\n  do:  GRANT CREATE ON DATABASE … TO tidewire; or make the publication yourself and name it in source.postgres.publication\n"),
         (|f| f.slots_used = 10, "CRITICAL: source: all 10 replication slots are taken\n  why: a slot of its own keeps the log that is still needed\n  do:  drop one that is not used (tidewire slot list), or raise max_replication_slots and restart\n"),
         (|f| f.senders_used = 10, "CRITICAL: source: all 10 WAL senders are busy\n  why: each reader of the log takes one\n  do:  raise max_wal_senders and restart the server\n"),
         (|f| f.slot = slot("lost", false), "CRITICAL: slot tw: its log is gone\n  why: the server removed log that was still needed, since max_slot_wal_keep_size was exceeded\n  do:  nothing: a new slot is made and every table is compared and mended; raise max_slot_wal_keep_size\n"),
@@ -78,8 +82,9 @@ fn each_thing_that_a_server_lacks_is_told_with_its_fix() {
 #[test]
 fn each_thing_that_is_wrong_with_a_table_is_told_before_the_users_statement_fails() {
     type Case = (fn(&mut TableFacts), &'static str);
-    let cases: [Case; 7] = [
-        (|t| t.may_select = false, "CRITICAL: table shop.Bestellung: the user may not read it\n  why: the first copy, repairs and comparisons read the table itself\n  do:  GRANT SELECT ON shop.\"Bestellung\" TO …;\n"),
+    let cases: [Case; 8] = [
+        (|t| t.may_select = false, "CRITICAL: table shop.Bestellung: the user may not read it\n  why: the first copy, repairs and comparisons read the table itself\n  do:  GRANT USAGE ON SCHEMA shop TO tidewire; GRANT SELECT ON shop.\"Bestellung\" TO tidewire;\n"),
+        (|t| t.may_publish = false, "CRITICAL: table shop.Bestellung: the user may not publish it\n  why: only its owner may put it into a publication\n  do:  GRANT the owner's role TO tidewire; or make the publication as the owner and name it in source.postgres.publication\n"),
         (|t| t.unlogged = true, "CRITICAL: table shop.Bestellung: it is unlogged\n  why: an unlogged table leaves nothing in the log, so its changes can't be followed\n  do:  ALTER TABLE shop.\"Bestellung\" SET LOGGED;\n"),
         (|t| t.identity = Identity::Nothing, "CRITICAL: table shop.Bestellung: updates and deletes will fail\n  why: with REPLICA IDENTITY NOTHING the server refuses every UPDATE and DELETE once it is published\n  do:  ALTER TABLE shop.\"Bestellung\" REPLICA IDENTITY DEFAULT;\n"),
         (|t| t.key = Key::Position, "warning: table shop.Bestellung: updates and deletes will fail\n  why: it has no primary key, and without one the server refuses every UPDATE and DELETE once it is published\n  do:  ALTER TABLE shop.\"Bestellung\" ADD PRIMARY KEY (…); or ALTER TABLE shop.\"Bestellung\" REPLICA IDENTITY FULL;\n"),

@@ -2,10 +2,11 @@
 
 use super::config::Config;
 use crate::catalog::{self, TableDef};
+use std::collections::HashMap;
 use std::time::Duration;
 use tidewire_change::{Key, Result};
 use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
-use tidewire_pgwire::{quote_literal, Connection};
+use tidewire_pgwire::{quote_literal, Connection, RowText};
 
 /// A slot as the server lists it.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ pub(super) fn lsn_text(lsn: u64) -> String {
     format!("{:X}/{:X}", lsn >> 32, lsn as u32)
 }
 
-const SERVER_SQL: &str = "SELECT current_setting('server_version_num') AS version,
+const SERVER_SQL: &str = "SELECT current_setting('server_version_num') AS version, current_user AS user_name,
   current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS in_recovery,
   (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user) AS may_replicate,
   current_setting('max_replication_slots') AS slots_max, (SELECT count(*) FROM pg_replication_slots) AS slots_used,
@@ -92,7 +93,9 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let mut facts = ServerFacts {
         version: row.parse("version")?,
         wal_level: row.text("wal_level")?.to_owned(),
+        user: row.text("user_name")?.to_owned(),
         may_replicate: row.bool("may_replicate")?,
+        may_publish: may_publish(connection, config).await?,
         in_recovery: row.bool("in_recovery")?,
         slots_used: row.parse("slots_used")?,
         slots_max: row.parse("slots_max")?,
@@ -109,17 +112,37 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let defs = connection.query(&catalog::relations_sql(&oids)).await?;
     let defs = catalog::parse_relations(defs.value()?, false)?;
     let rights = rights(connection, config, &oids).await?;
-    facts.tables = defs.iter().map(|def| table_facts(def, rights.get(&def.root.oid).copied())).collect();
+    let of = |def: &TableDef| table_facts(def, rights.get(&def.root.oid).copied().unwrap_or_default(), config);
+    facts.tables = defs.iter().map(of).collect();
     Ok(facts)
 }
 
-type Rights = std::collections::HashMap<u32, (bool, bool)>;
+/// May we make the publication, or change the one of ours that is there?
+async fn may_publish(connection: &mut Connection, config: &Config) -> Result<bool> {
+    if config.publication.is_some() {
+        return Ok(true);
+    }
+    let sql = format!(
+        "SELECT coalesce((SELECT pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = {}),
+           has_database_privilege(current_database(), 'CREATE')) AS may",
+        quote_literal(&config.publication_name())
+    );
+    connection.query(&sql).await?.one()?.bool("may")
+}
 
-/// Per table: may we read it, and does the publication have it?
-async fn rights(connection: &mut Connection, config: &Config, oids: &[u32]) -> Result<Rights> {
+#[derive(Clone, Copy, Default)]
+struct Rights {
+    may_select: bool,
+    published: bool,
+    is_owner: bool,
+}
+
+/// Per table: may we read it, does the publication have it, and could we add it?
+async fn rights(connection: &mut Connection, config: &Config, oids: &[u32]) -> Result<HashMap<u32, Rights>> {
     let list: Vec<String> = oids.iter().map(u32::to_string).collect();
     let sql = format!(
-        "SELECT c.oid::int8 AS oid, has_table_privilege(c.oid, 'SELECT') AS may, EXISTS (SELECT FROM pg_publication p
+        "SELECT c.oid::int8 AS oid, pg_has_role(c.relowner, 'USAGE') AS is_owner,
+           has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(c.relnamespace, 'USAGE') AS may, EXISTS (SELECT FROM pg_publication p
            WHERE p.pubname = {} AND (p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r
              WHERE r.prpubid = p.oid AND r.prrelid = c.oid))) AS published
          FROM pg_class c WHERE c.oid = ANY('{{{}}}'::oid[])",
@@ -127,19 +150,23 @@ async fn rights(connection: &mut Connection, config: &Config, oids: &[u32]) -> R
         list.join(",")
     );
     let rows = connection.query(&sql).await?;
-    rows.iter().map(|row| Ok((row.parse("oid")?, (row.bool("may")?, row.bool("published")?)))).collect()
+    let one = |row: RowText<'_>| {
+        let (may_select, published) = (row.bool("may")?, row.bool("published")?);
+        Ok((row.parse("oid")?, Rights { may_select, published, is_owner: row.bool("is_owner")? }))
+    };
+    rows.iter().map(one).collect()
 }
 
-fn table_facts(def: &TableDef, rights: Option<(bool, bool)>) -> TableFacts {
+fn table_facts(def: &TableDef, rights: Rights, config: &Config) -> TableFacts {
     let schema = def.schema(&crate::types::TypeMap::default());
-    let (may_select, published) = rights.unwrap_or_default();
     TableFacts {
         table: def.table(),
         identity: def.identity(),
         rows_estimated: def.leaves.iter().map(|l| l.rows).sum(),
         bytes: def.leaves.iter().map(|l| l.bytes).sum(),
-        may_select,
-        published,
+        may_select: rights.may_select,
+        published: rights.published,
+        may_publish: rights.is_owner || rights.published || config.publication.is_some(),
         unlogged: def.root.persistence == 'u',
         deferrable_key: matches!(schema.key, Key::Columns(_)) && def.is_key_deferrable(),
         generated_columns: def.generated_left_out().into_iter().map(str::to_owned).collect(),
