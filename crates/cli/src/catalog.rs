@@ -46,6 +46,7 @@ pub async fn start(config: &Config) -> Result<Running> {
         spec.inspect = Some(factory(config, Some(sink))?);
         sinks.push(spec);
     }
+    forget_sinks_taken_out(config, &journal)?;
     let settings = PipelineConfig {
         partitions: journal.partitions(),
         budgets,
@@ -57,6 +58,21 @@ pub async fn start(config: &Config) -> Result<Running> {
     let running = Pipeline::start(settings, source, journal as Arc<dyn BusWriter>, sinks).await?;
     tokio::spawn(keeping);
     Ok(running)
+}
+
+/// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with
+/// the source and mended, if what it lacks is gone by then.
+fn forget_sinks_taken_out(config: &Config, journal: &Journal) -> Result<()> {
+    for name in journal.status().readers.keys() {
+        if config.sinks.iter().all(|sink| sink.name != *name) {
+            tracing::warn!(
+                sink = name,
+                "the configuration has no such sink any more: the journal keeps nothing for it"
+            );
+            journal.forget_reader(name)?;
+        }
+    }
+    Ok(())
 }
 
 fn connection(url: &Secret) -> Result<pgwire::Config> {

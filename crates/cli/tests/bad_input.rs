@@ -212,6 +212,29 @@ fn two_tables_that_meet_in_one_target_are_refused_with_the_setting_that_parts_th
 }
 
 #[test]
+fn a_sink_taken_out_of_the_configuration_holds_the_journal_back_no_longer_and_may_come_back() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql(T);
+    let source = format!("{{url: '{}'}}", server.url());
+    let (lake, both) = ("{delta: {path: ./lake}}", format!("replica: {{postgres: {{url: '{replica}'}}}}"));
+    let sinks =
+        |text: String| format!("source: {{postgres: {source}}}\nsinks: {text}\nhttp: 127.0.0.1:{}\n", free_port());
+    let place = Place::new(&source, &format!("{{lake: {lake}, {both}}}"));
+    place.catch_up().is(0);
+    let readers = || walk(&place.path("tidewire-data/readers")).len();
+    assert_eq!(readers(), 2);
+    place.configure(&sinks(format!("{{lake: {lake}}}")));
+    server.psql("INSERT INTO t VALUES (1000, 'meanwhile')");
+    place.catch_up().is(0).says("replica");
+    assert_eq!(readers(), 1);
+    place.configure(&sinks(format!("{{lake: {lake}, {both}}}")));
+    copies_equal(&place, &server);
+    let rows = |database: &str, table: &str| server.psql_in(database, &format!("SELECT id, v FROM {table} ORDER BY 1"));
+    assert_eq!(rows("replica", "public.t_current"), rows("postgres", "public.t"));
+}
+
+#[test]
 fn a_pattern_that_matches_no_table_is_told_by_check() {
     let server = server();
     server.psql(T);
