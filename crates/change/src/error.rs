@@ -72,7 +72,12 @@ impl Error {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         };
-        Self::new(kind, format!("{place}: {error}")).caused_by(error)
+        let is_full = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        let told = Self::new(kind, format!("{place}: {error}")).caused_by(error);
+        match is_full {
+            true => told.hint("the disk is full: make room; nothing was lost and it goes on by itself"),
+            false => told,
+        }
     }
 
     /// What to do about it, one sentence.
@@ -141,5 +146,21 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_full_disk_tells_what_to_do_wherever_it_is_met() {
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let error = Error::io(kind.into(), "/lake/t");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("make room")), "{error}");
+        }
+        assert_eq!(Error::io(io::ErrorKind::NotFound.into(), "/lake/t").hint_text(), None);
     }
 }

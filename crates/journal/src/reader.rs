@@ -17,8 +17,8 @@ use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched, FetchedMessage};
 
 /// Reads the journal for one sink; made by `Journal::reader`.
 ///
-/// `next` fails with `Lost` when the hard limit `retention_bytes` dropped messages that this reader still needed, and
-/// with `Invalid` when a frame is damaged. The credit of a `Fetched` covers the bytes that were read for it.
+/// `next` fails with `Lost` when the hard limit `retention_bytes` dropped messages that this reader still needed, `seek` also
+/// when the progress lies beyond the journal's end (the folder was lost or is an old one), and `next` with `Invalid` when a frame is damaged. The credit of a `Fetched` covers the bytes that were read for it.
 pub struct JournalReader {
     shared: Arc<Shared>,
     name: String,
@@ -92,10 +92,9 @@ impl JournalReader {
                     "reader {}: its progress says {next} of {}/{}, but the journal ends at {end}",
                     self.name, at.topic, at.partition
                 );
-                let hint =
-                    "the journal isn't the one that the sink was filled from: give data_dir its right folder, or \
-                    empty the sink and let the tables be read anew";
-                return Err(Error::invalid(message).hint(hint));
+                // The folder was lost or put back from a backup: the source's log up to `next` may be gone, too.
+                let hint = "the journal isn't the one that the sink was filled from: the sink is compared with the source and mended";
+                return Err(Error::lost(message).hint(hint));
             }
         }
         let mut wanted = state.starts.clone();

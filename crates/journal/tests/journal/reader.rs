@@ -139,15 +139,18 @@ async fn a_reader_at_its_place_is_not_told_of_boundaries_that_it_passed() {
 }
 
 #[tokio::test]
-async fn progress_beyond_the_end_is_refused() {
+async fn progress_beyond_the_end_tells_that_the_journal_was_lost() {
     let fixture = Fixture::new();
     let journal = fixture.open();
     fill(&journal, "a", 1, 3).await;
     let mut reader = reader(&journal, "lake");
     let progress = Progress { offsets: [(at("a", 0), 4)].into(), ..Progress::default() };
     let error = reader.seek(&progress).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(error.to_string().contains("4 of a/0") && error.to_string().contains("ends at 3"), "{error}");
+    // What the one who is told so does: compare and mend, and go on with what there is.
+    reader.seek(&Progress::default()).await.unwrap();
+    assert_eq!(reader.next().await.unwrap().messages.len(), 3);
 }
 
 #[tokio::test]

@@ -280,6 +280,8 @@ impl Engine {
 
     fn answer_request(&mut self, request: Request) {
         let done = self.request(request.selection);
+        // Whoever asked waits for the end of it by the status: it must tell of the read before the answer does.
+        self.show();
         // Whoever asked may be gone.
         let _ = request.answer.send(done);
     }

@@ -5,7 +5,7 @@ use super::setup;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidewire_change::Result;
+use tidewire_change::{Error, Result};
 use tidewire_connector::{Budget, Credit};
 use tidewire_pgwire::{Replication, ReplicationChunk, ReplicationMessage};
 use tokio::sync::{mpsc, watch};
@@ -33,6 +33,9 @@ pub(super) struct Receiver {
 
 /// How soon a confirmation is told to the server.
 const CONFIRM_DELAY: Duration = Duration::from_millis(50);
+/// A server that is asked at every status and says nothing for so long isn't there any more, though something in between
+/// keeps the connection open. Longer than the server's own patience, `wal_sender_timeout`.
+const SILENT_STATUSES: u32 = 24;
 /// For the last status and an orderly end.
 const STOP_LIMIT: Duration = Duration::from_millis(700);
 
@@ -42,7 +45,7 @@ impl Receiver {
         match self.receive().await {
             Ok(()) => {
                 let stop = async {
-                    self.send().await?;
+                    self.send(false).await?;
                     self.replication.stop().await
                 };
                 // The server may be gone; what wasn't told comes again and is known.
@@ -56,16 +59,19 @@ impl Receiver {
 
     async fn receive(&mut self) -> Result<()> {
         loop {
+            // While a chunk was handed on nothing was read: the silence starts anew.
+            let listening = Instant::now();
             let chunk = loop {
                 let due = self.due();
                 tokio::select! {
                     chunk = self.replication.next() => break chunk?,
                     go_on = wait(due, &mut self.confirmed) => if !go_on { return Ok(()) },
                 }
-                self.send_if_due().await?;
+                self.not_silent(listening)?;
+                self.send_if_due(listening.elapsed() >= self.status_every).await?;
             };
             if self.note(&chunk) {
-                self.send().await?;
+                self.send(false).await?;
             }
             if !self.hand_on(chunk).await? {
                 return Ok(());
@@ -88,8 +94,18 @@ impl Receiver {
                 handed = &mut handing => return Ok(handed),
                 go_on = wait(due, &mut self.confirmed) => if !go_on { return Ok(false) },
             }
-            self.send_if_due().await?;
+            self.send_if_due(false).await?;
         }
+    }
+
+    fn not_silent(&self, listening: Instant) -> Result<()> {
+        let silent = listening.elapsed();
+        if silent < self.status_every * SILENT_STATUSES {
+            return Ok(());
+        }
+        let message = format!("the server was asked again and again and has said nothing for {} s", silent.as_secs());
+        Err(Error::unavailable(message)
+            .hint("the network or a proxy in between lost the connection without closing it; a new one is made"))
     }
 
     /// When the server is to hear from us next: now and then, and soon after a confirmation.
@@ -98,9 +114,9 @@ impl Receiver {
         self.sent_at + wait
     }
 
-    async fn send_if_due(&mut self) -> Result<()> {
+    async fn send_if_due(&mut self, ask: bool) -> Result<()> {
         match self.due() <= Instant::now() {
-            true => self.send().await,
+            true => self.send(ask).await,
             false => Ok(()),
         }
     }
@@ -120,12 +136,13 @@ impl Receiver {
         reply
     }
 
-    async fn send(&mut self) -> Result<()> {
+    /// `ask`: the server is to answer, so that its silence tells.
+    async fn send(&mut self, ask: bool) -> Result<()> {
         let flushed = *self.confirmed.borrow();
         let received = self.server_lsn.load(Ordering::Relaxed).max(flushed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
         (self.sent, self.sent_at) = (flushed, Instant::now());
-        self.replication.send_status(received, flushed, flushed, now, false).await
+        self.replication.send_status(received, flushed, flushed, now, ask).await
     }
 }
 

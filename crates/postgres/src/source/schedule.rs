@@ -238,7 +238,7 @@ impl Engine {
         Ok(())
     }
 
-    fn show(&self) {
+    pub(super) fn show(&self) {
         let tables: Vec<TableStatus> = self.tables.by_oid.keys().filter_map(|oid| self.table_status(*oid)).collect();
         let left = self.tables.left.iter().map(|(name, why)| TableStatus {
             table: name.clone(),

@@ -4,7 +4,7 @@ use crate::follow::{config, server, Follow, PATIENCE};
 use std::time::{Duration, Instant};
 use tidewire_change::{ErrorKind, Position, TableName};
 use tidewire_connector::{Budget, Placed, Selection, Source, What};
-use tidewire_testbed::Postgres;
+use tidewire_testbed::{Postgres, Proxy};
 
 const CONFIRMED: &str = "SELECT confirmed_flush_lsn FROM pg_replication_slots";
 
@@ -89,6 +89,32 @@ async fn a_stuck_downstream_never_runs_into_the_servers_timeout() {
     drop(held);
     follow.settle("public.t").await;
     assert_eq!(follow.replica.count("public.t", 'c'), 30_000);
+}
+
+#[tokio::test]
+async fn a_connection_that_stays_open_and_goes_silent_is_given_up() {
+    let server = server(&[("wal_sender_timeout", "1s")]);
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    let proxy = Proxy::to(server.addr());
+    let mut config = config(&server, &["public.t"]);
+    config.connection = tidewire_pgwire::Config::parse(&server.url_by(&proxy, "postgres")).unwrap();
+    let mut follow = Follow::start(config).await;
+    follow.settle("public.t").await;
+    proxy.stall();
+    server.psql("INSERT INTO t VALUES (1, 'while nothing comes through')");
+    let error = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Err(error) = follow.source.next().await {
+                break error;
+            }
+        }
+    });
+    let error = error.await.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("has said nothing for"), "{error}");
+    proxy.resume();
+    follow.crash().await;
+    follow.settle("public.t").await;
 }
 
 #[tokio::test]

@@ -101,6 +101,7 @@ async fn a_read_waits(crash: bool) {
         follow.crash().await;
     }
     follow.source.handle().read(whole("t")).await.unwrap();
+    assert!(follow.status().pending_reads > 0, "whoever asked for it can wait for its end from the answer on");
     let waits = |f: &Follow| f.status().waiting.is_some_and(|why| why.contains("not yet visible"));
     follow.until("the waiting", waits).await;
     for_a_while(&mut follow, Duration::from_millis(500)).await;
