@@ -15,6 +15,8 @@ use crate::view::View;
 use crate::writer::{create_segment, Job, Writer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
@@ -58,7 +60,9 @@ impl Journal {
     pub(crate) fn open_on(config: Config, clock: Arc<dyn Clock>, disk: Arc<dyn Disk>) -> Result<Journal> {
         config.check()?;
         let dir = config.dir.clone();
-        std::fs::create_dir_all(&dir).map_err(|error| Error::io(error, dir.display()))?;
+        // The tables' rows lie there: it is the owner's alone.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(|error| Error::io(error, dir.display()))?;
         let lock = FolderLock::take(&dir)?;
         progress::make_folder(&dir)?;
         let meta = read_meta(&dir, config.partitions)?;

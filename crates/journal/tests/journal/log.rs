@@ -77,6 +77,15 @@ async fn append_times_never_go_back_when_the_clock_does() {
 }
 
 #[tokio::test]
+async fn a_new_journal_is_readable_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::new();
+    let dir = fixture.dir.path().join("new");
+    drop(fixture.open_with(Config { dir: dir.clone(), ..fixture.config() }));
+    assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
 async fn a_second_owner_is_refused_and_told_who_the_first_is() {
     let fixture = Fixture::new();
     let journal = fixture.open();
