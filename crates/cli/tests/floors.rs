@@ -198,3 +198,33 @@ fn nothing_is_left_half_done() {
     }
     none(faults);
 }
+
+/// What stands between backticks.
+fn quoted(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    text.split('`').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_is_there() {
+    let code: String = all_sources().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let plain = |word: &str| word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let names: Vec<_> =
+        quoted("docs/guarantees.md").into_iter().filter(|w| plain(w) && w.matches('_').count() > 3).collect();
+    assert!(names.len() > 10, "the tests are found");
+    none(names.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect());
+}
+
+#[test]
+fn every_function_on_the_way_of_a_change_is_where_the_architecture_says() {
+    let words = quoted("ARCHITECTURE.md");
+    let is_name = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b":_".contains(&b));
+    let is_step = |pair: &&[String]| is_name(&pair[0]) && pair[1].ends_with(".rs") && pair[1].contains("/src/");
+    let steps: Vec<_> = words.windows(2).filter(is_step).collect();
+    assert!(steps.len() >= 8, "the steps are found");
+    let is_there = |name: &str, file: &str| {
+        let text = fs::read_to_string(root().join("crates").join(file)).unwrap_or_default();
+        text.contains(&format!("fn {}(", name.rsplit("::").next().unwrap()))
+    };
+    none(steps.iter().filter(|pair| !is_there(&pair[0], &pair[1])).map(|pair| pair.join(" in ")).collect());
+}
