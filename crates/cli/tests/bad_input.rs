@@ -114,6 +114,29 @@ fn a_slot_that_is_gone_is_made_anew_and_what_was_missed_is_mended() {
 }
 
 #[test]
+fn catching_up_behind_a_slot_that_is_gone_ends_with_0_only_when_what_was_missed_is_mended() {
+    let server = server();
+    server.psql(T);
+    let place = Place::lake(&server.url());
+    place.catch_up().is(0);
+    server.psql("SELECT pg_drop_replication_slot('tidewire_main')");
+    server.psql("DELETE FROM t WHERE id = 11");
+    place.catch_up().is(0);
+    place.tidewire(&["reconcile"], &[]).is(0);
+}
+
+#[test]
+fn catching_up_is_not_a_yes_while_a_table_is_parked() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql(T);
+    server.psql_in("replica", "CREATE SCHEMA copy; CREATE TABLE copy.t (somebody_elses int)");
+    let source = format!("{{url: '{}', tables: [public.t]}}", server.url());
+    let place = Place::new(&source, &format!("{{r: {{postgres: {{url: '{replica}', schema: copy}}}}}}"));
+    place.catch_up().is(1).says("public.t is parked in r");
+}
+
+#[test]
 fn a_publication_of_the_users_own_that_lacks_a_table_ends_with_2_and_says_how_to_add_it() {
     let server = server();
     server.psql(&format!("{T}; CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION mine FOR TABLE u"));

@@ -24,6 +24,7 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, mut stop: St
             for repair in repairs.due() {
                 if let Err(error) = mend(&inside, &repairs, &repair).await {
                     tracing::warn!(sink = repair.sink, table = repair.table, error = %error, "a repair is tried again later");
+                    repairs.failed(&repair);
                     failed = true;
                 }
             }

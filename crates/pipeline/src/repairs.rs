@@ -1,6 +1,6 @@
 use crate::shared::{locked, Shared};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tidewire_change::{Error, Message, Result};
 use tidewire_connector::BusWriter;
@@ -32,6 +32,8 @@ impl Repair {
 #[derive(Default)]
 pub(crate) struct Repairs {
     due: Mutex<BTreeMap<String, Repair>>,
+    /// Keys of those that did not work out when they were last tried.
+    failed: Mutex<BTreeSet<String>>,
     changed: tokio::sync::Notify,
 }
 
@@ -53,6 +55,15 @@ impl Repairs {
 
     pub fn due(&self) -> Vec<Repair> {
         locked(&self.due).values().cloned().collect()
+    }
+
+    /// Is due and has not been tried in vain: it is worth waiting for.
+    pub fn is_hopeful(&self, repair: &Repair) -> bool {
+        !locked(&self.failed).contains(&repair.key())
+    }
+
+    pub fn failed(&self, repair: &Repair) {
+        locked(&self.failed).insert(repair.key());
     }
 
     pub async fn changed(&self) {
@@ -94,6 +105,7 @@ impl Repairs {
     pub async fn done(&self, shared: &Shared, repair: &Repair) -> Result<()> {
         shared.bus.append(vec![message(repair, Vec::new(), shared.clock.now())], None).await?;
         locked(&self.due).remove(&repair.key());
+        locked(&self.failed).remove(&repair.key());
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
 use crate::repairs::Repairs;
 use crate::schemas::SchemaBook;
-use crate::shared::{CaptureState, Shared, SinkState};
+use crate::shared::{locked, CaptureState, Shared, SinkState};
 use crate::supervise::Supervisor;
 use std::collections::HashMap;
 use std::future::Future;
@@ -211,6 +211,23 @@ impl Running {
         let last = shared.source.mark().await?.max(first);
         for sink in &shared.sinks {
             self.passed(sink, last).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns when no repair is due any more that can be made now. Not waited for: those that were tried in vain, and those
+    /// of a sink in which a table is parked or that can't be looked at.
+    pub async fn mended(&self) -> Result<()> {
+        let Inner { inside, repairs, .. } = &*self.0;
+        let shared = &inside.0;
+        let can_look = |sink: &SinkState| shared.source_inspect.is_some() && sink.inspect.is_some();
+        let can_mend = |name: &str| {
+            let sink = shared.sinks.iter().find(|sink| sink.name == name);
+            sink.is_some_and(|sink| can_look(sink) && locked(&sink.parked).is_empty())
+        };
+        while repairs.due().iter().any(|repair| repairs.is_hopeful(repair) && can_mend(&repair.sink)) {
+            self.still_running()?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }

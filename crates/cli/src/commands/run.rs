@@ -10,7 +10,7 @@ use crate::signals;
 use crate::terminal::{seconds, thousands};
 use std::time::{Duration, Instant};
 use tidewire_change::Result;
-use tidewire_pipeline::Running;
+use tidewire_pipeline::{Running, Status};
 
 const REDRAW: Duration = Duration::from_millis(250);
 
@@ -30,15 +30,39 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     stopped?;
     let status = running.status();
     let rows: u64 = status.sinks.iter().map(|sink| sink.rows_applied).sum();
+    let lacking = lacking(&status);
+    let is_caught_up = !stopped_by_signal && lacking.is_empty();
     if args.json {
-        let line = serde_json::json!({"caught_up": !stopped_by_signal, "seconds": began.elapsed().as_secs_f64(),
+        let line = serde_json::json!({"caught_up": is_caught_up, "seconds": began.elapsed().as_secs_f64(),
             "rows_applied": rows, "status": status});
         println!("{line}");
     } else if args.until_caught_up && !stopped_by_signal {
-        eprintln!("caught up: {} rows applied in {}", thousands(rows), seconds(began.elapsed().as_secs_f64()));
+        let word = if lacking.is_empty() { "caught up" } else { "caught up but for what is named here" };
+        eprintln!("{word}: {} rows applied in {}", thousands(rows), seconds(began.elapsed().as_secs_f64()));
+        lacking.iter().for_each(|line| eprintln!("  {line}"));
     }
-    // Asked to catch up and stopped before: the answer is no.
-    Ok(if args.until_caught_up && stopped_by_signal { Answer::No } else { Answer::Yes })
+    // Asked to catch up and stopped before, or not for every table: the answer is no.
+    Ok(if args.until_caught_up && !is_caught_up { Answer::No } else { Answer::Yes })
+}
+
+/// What the copies lack although the pipeline has caught up.
+fn lacking(status: &Status) -> Vec<String> {
+    let mut lines = Vec::new();
+    for sink in &status.sinks {
+        let parked = sink.parked.iter();
+        lines.extend(parked.map(|(table, parked)| format!("{table} is parked in {}: {}", sink.name, parked.why)));
+        if sink.dead_letters > 0 {
+            lines.push(format!(
+                "{}: {} messages were put aside: tidewire topic read __dead_letters",
+                sink.name, sink.dead_letters
+            ));
+        }
+    }
+    for repair in &status.repairs {
+        let table = repair.table.as_deref().unwrap_or("every table");
+        lines.push(format!("{table} in {} may differ: {}; tidewire reconcile tells", repair.sink, repair.why));
+    }
+    lines
 }
 
 /// Shows progress until a signal, the pipeline's own end, or (if asked) everything has arrived. True: a signal.
@@ -47,7 +71,10 @@ async fn follow(running: &Running, until_caught_up: bool) -> Result<bool> {
     let mut tick = tokio::time::interval(REDRAW);
     let caught_up = async {
         match until_caught_up {
-            true => running.caught_up().await,
+            true => match running.caught_up().await {
+                Ok(()) => running.mended().await,
+                error => error,
+            },
             false => std::future::pending().await,
         }
     };
