@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::exit::Answer;
 use crate::serve;
 use crate::terminal::{bytes, seconds, thousands, Grid};
+use tidewire_change::text::timestamp_text;
 use tidewire_change::Result;
 use tidewire_pipeline::{diagnose, Snapshot, Status, TableView};
 
@@ -106,24 +107,9 @@ fn state(table: &TableView) -> String {
 
 /// `2026-01-31 12:00:05.123Z` of microseconds since 1970.
 fn time(micros: i64) -> String {
-    let days = micros.div_euclid(86_400_000_000);
-    let (year, month, day) = civil(days);
-    let rest = micros.rem_euclid(86_400_000_000) / 1000;
-    let (s, ms) = (rest / 1000, rest % 1000);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{ms:03}Z", s / 3600, s / 60 % 60, s % 60)
-}
-
-/// Year, month, day of a day counted from 1970-01-01 (proleptic Gregorian calendar; years counted from March).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (year + era * 400 + carry, month, day)
+    let mut text = String::with_capacity(24);
+    timestamp_text(micros.div_euclid(1_000_000) * 1_000_000, &mut text);
+    text + &format!(".{:03}Z", micros.rem_euclid(1_000_000) / 1000)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidewire_change::{topic, Error, Result, Schema, SchemaId};
+use tidewire_change::{text::parse_timestamp, topic, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
 use tidewire_envelope::{debezium, native};
 
@@ -101,19 +101,8 @@ fn start(text: &str) -> Result<Start> {
 fn micros(text: &str) -> Option<i64> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
-    let mut parts = date.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let (hms, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut parts = hms.split(':').map(|part| part.parse::<i64>().ok());
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?);
-    if fraction.len() > 6 || !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let fraction: i64 = format!("{fraction:0<6}").parse().ok()?;
-    // Days before the year and the month; years counted from March, so that a leap day is the last.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
-    Some(((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + fraction)
+    let seconds = if time.len() == "12:00".len() { ":00" } else { "" };
+    parse_timestamp(format!("{date} {time}{seconds}").as_bytes())
 }
 
 /// Turns messages into JSON lines.
@@ -182,7 +171,7 @@ mod tests {
         assert_eq!(start("1970-01-01").unwrap(), Start::Time(0));
         assert_eq!(start("2000-02-29T00:00:00.5Z").unwrap(), Start::Time(951_782_400_500_000));
         assert_eq!(start("2027-01-01 00:00").unwrap(), Start::Time(1_798_761_600_000_000));
-        for wrong in ["", "yesterday", "2026-13-01", "2026-01-01T", "12:00"] {
+        for wrong in ["", "yesterday", "2026-13-01", "2026-02-30", "2026-01-01T", "2026-01-01T25:00", "12:00"] {
             assert!(start(wrong).is_err(), "{wrong}");
         }
     }
