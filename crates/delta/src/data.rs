@@ -1,7 +1,7 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
 use crate::rows::{Layout, Stats};
-use crate::store::{Store, Upload};
+use crate::store::{Store, Upload, RESTORE};
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::Schema;
 use parquet::arrow::arrow_reader::{
@@ -10,9 +10,11 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::properties::WriterProperties;
 use roaring::RoaringBitmap;
+use std::io;
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
@@ -70,8 +72,16 @@ impl FileWriter {
 }
 
 /// What goes wrong while writing is the disk, not the data.
-fn write_error(place: &str, error: parquet::errors::ParquetError) -> Error {
-    Error::unavailable(format!("{place} can't be written: {error}")).caused_by(error)
+fn write_error(place: &str, error: ParquetError) -> Error {
+    let other = |error: &dyn std::fmt::Display| Error::unavailable(format!("{place} can't be written: {error}"));
+    match error {
+        // What the disk says, as everywhere else: what to do follows from it.
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(error) => Error::io(*error, place),
+            Err(cause) => other(&cause),
+        },
+        error => other(&error).caused_by(error),
+    }
 }
 
 /// Which rows of a file.
@@ -91,11 +101,8 @@ pub fn read(
     mut each: impl FnMut(&[u32], &RecordBatch) -> Result<()>,
 ) -> Result<()> {
     let place = store.path(path).display().to_string();
-    let failed = |e: &dyn std::fmt::Display| {
-        Error::invalid(format!("{place} can't be read: {e}"))
-            .hint("restore the file from a backup, or remove the table's folder and let it be copied again")
-    };
-    let file = store.open(path)?;
+    let failed = |e: &dyn std::fmt::Display| Error::invalid(format!("{place} can't be read: {e}")).hint(RESTORE);
+    let file = store.open_named(path)?;
     // Pages without a wanted row are passed over.
     let pages = if matches!(rows, Rows::Only(_)) { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
     let options = ArrowReaderOptions::new().with_page_index_policy(pages);
@@ -151,4 +158,25 @@ fn selection(rows: &RoaringBitmap) -> RowSelection {
         next = row + 1;
     }
     RowSelection::from(selectors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewire_change::ErrorKind;
+
+    #[test]
+    fn a_data_file_that_is_gone_is_named_with_the_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = read(&Store::new(folder.path()), "gone.parquet", &[], Rows::But(None), |_, _| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("gone.parquet") && error.to_string().contains("copied again"), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_below_the_parquet_writer_is_told_as_one() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = write_error("/lake/t/a.parquet", ParquetError::External(Box::new(full)));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("/lake/t/a.parquet") && error.to_string().contains("make room"), "{error}");
+    }
 }

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidewire_change::{Error, Result};
 
+/// What to do when a file that the log names is gone or damaged.
+pub const RESTORE: &str = "restore the file from a backup, or remove the table's folder and let it be copied again";
+
 /// The files below one folder; names are relative to it, with `/` between their parts.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -47,7 +50,14 @@ impl Store {
         let linked = match fs::hard_link(&from, &to) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(Error::io(e, to.display()).hint("a Delta table needs a file system with hard links")),
+            Err(e) => {
+                let error = Error::io(e, to.display());
+                // What has an answer of its own (a full disk) isn't a lack of hard links.
+                Err(match error.hint_text() {
+                    Some(_) => error,
+                    None => error.hint("a Delta table needs a file system with hard links"),
+                })
+            }
         };
         let removed = fs::remove_file(&from).map_err(|e| Error::io(e, from.display()));
         if linked? {
@@ -93,6 +103,15 @@ impl Store {
         Ok(Upload { file: BufWriter::with_capacity(256 * 1024, file), path, bytes: 0 })
     }
 
+    /// A file that the log names: rows are lost without it.
+    pub fn open_named(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        File::open(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Error::io(e, path.display()).hint(RESTORE),
+            _ => Error::io(e, path.display()),
+        })
+    }
+
     pub fn open(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         File::open(&path).map_err(|e| Error::io(e, path.display()))
@@ -115,7 +134,10 @@ impl Store {
         use std::os::unix::fs::FileExt;
         let mut bytes = vec![0; length];
         let path = self.path(name);
-        self.open(name)?.read_exact_at(&mut bytes, offset).map_err(|e| Error::io(e, path.display()))?;
+        self.open_named(name)?.read_exact_at(&mut bytes, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => Error::io(e, path.display()).hint(RESTORE),
+            _ => Error::io(e, path.display()),
+        })?;
         Ok(bytes)
     }
 
