@@ -1,0 +1,56 @@
+//! What one side refuses: a certificate that isn't valid any more, a value that a sink can't take.
+
+mod support;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use support::{server, Place};
+
+#[test]
+fn an_expired_certificate_ends_with_2_and_is_named_as_such() {
+    let server = server();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let trusted = server.write_file("server.crt", certificate.as_bytes(), 0o600);
+    server.write_file("server.key", key.serialize_pem().as_bytes(), 0o600);
+    server.psql("ALTER SYSTEM SET ssl = on");
+    server.reload();
+    let port = server.port();
+    let root = trusted.display();
+    let url = format!("postgres://postgres@localhost:{port}/postgres?sslmode=verify-full&sslrootcert={root}");
+    let place = Place::lake(&url);
+    place.tidewire(&["run"], &[]).is(2).says("has expired");
+    place.tidewire(&["check"], &[]).says("has expired");
+}
+
+#[test]
+fn a_value_that_a_sink_refuses_goes_to_the_dead_letters_and_all_others_are_applied() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server
+        .psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT g, 'v' FROM generate_series(1, 50) g");
+    let place =
+        Place::new(&format!("{{url: '{}'}}", server.url()), &format!("{{r: {{postgres: {{url: '{replica}'}}}}}}"));
+    place.catch_up().is(0);
+    server.psql_in("replica", "ALTER TABLE public.t ADD CHECK (v <> 'poison')");
+    server.psql(
+        "INSERT INTO t VALUES (101, 'before'), (102, 'poison'), (103, 'after'); UPDATE t SET v = 'w' WHERE id = 1",
+    );
+    let mut run = place.run();
+    let rows = |database: &str, table: &str| {
+        server.psql_in(database, &format!("SELECT id, v FROM {table} WHERE id <> 102 ORDER BY 1"))
+    };
+    run.until("the others are applied", |_| rows("replica", "public.t_current") == rows("postgres", "public.t"));
+    run.until("it is put aside", |_| place.tidewire(&["topic", "read"], &["__dead_letters"]).out.contains("public.t"));
+    place.tidewire(&["status"], &[]).says("dead letters").says("reconcile");
+    assert!(!run.errors().contains("poison"), "{}", run.errors());
+    // The way out that it names.
+    server.psql("UPDATE t SET v = 'mended' WHERE id = 102");
+    run.until("it goes on", |_| {
+        server.psql_in("replica", "SELECT v FROM public.t_current WHERE id = 102").trim() == "mended"
+    });
+    run.stop().is(0);
+    place.tidewire(&["reconcile"], &[]).is(0);
+}
