@@ -144,6 +144,11 @@ fn a_publication_of_the_users_own_that_lacks_a_table_ends_with_2_and_says_how_to
     let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
     place.tidewire(&["check"], &[]).is(1).says("public.t");
     place.tidewire(&["run"], &[]).is(2).says("public.t").says("ALTER PUBLICATION");
+    assert_eq!(
+        server.psql("SELECT count(*) FROM pg_replication_slots"),
+        "0",
+        "a slot that nobody reads holds back the log"
+    );
     server.psql("ALTER PUBLICATION mine ADD TABLE t");
     copies_equal(&place, &server);
 }

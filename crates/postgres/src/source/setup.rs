@@ -55,6 +55,11 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
     }
     let resumes = matches!(from, Begin::Checkpoint(_));
     let publication = publish(&mut admin, config, on_standby, resumes).await?;
+    if !resumes {
+        // Before there is a slot: nobody would read it, and it would hold back the log.
+        let look = admin::look(&mut admin, config, publication.with_generated).await?;
+        check_published(&mut admin, config, &publication, &look).await?;
+    }
     let (place, gate) = match from {
         Begin::Checkpoint(place) => (Place { timeline: identity.timeline, ..place }, None),
         Begin::Nothing | Begin::Lost(..) => {
