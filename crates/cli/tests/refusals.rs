@@ -1,9 +1,10 @@
-//! What one side refuses: a certificate that isn't valid any more, a value that a sink can't take.
+//! What one side refuses: a certificate that isn't valid any more, a value that a sink can't take, a disk that is full.
 
 mod support;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use support::{server, Place};
+use tidewire_testbed::SmallDisk;
 
 #[test]
 fn an_expired_certificate_ends_with_2_and_is_named_as_such() {
@@ -53,4 +54,29 @@ fn a_value_that_a_sink_refuses_goes_to_the_dead_letters_and_all_others_are_appli
     });
     run.stop().is(0);
     place.tidewire(&["reconcile"], &[]).is(0);
+}
+
+#[test]
+fn a_full_lake_waits_for_room_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path(), 4 << 20) else { return };
+    let server = server();
+    server
+        .psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT g, 'v' FROM generate_series(1, 50) g");
+    let lake = disk.path().join("lake");
+    let place = Place::new(
+        &format!("{{url: '{}'}}", server.url()),
+        &format!("{{lake: {{delta: {{path: '{}'}}}}}}", lake.display()),
+    );
+    place.catch_up().is(0);
+    let ballast = disk.path().join("ballast");
+    // To the last byte: writing fails at the end.
+    let _ = std::fs::write(&ballast, vec![7; 4 << 20]);
+    let mut run = place.run();
+    server.psql("INSERT INTO t SELECT g, md5(g::text) FROM generate_series(51, 5000) g; DELETE FROM t WHERE id = 7");
+    run.until("it says that the disk is full", |run| run.errors().contains("make room"));
+    place.tidewire(&["status"], &[]).says("lake").says("make room");
+    std::fs::remove_file(&ballast).unwrap();
+    run.until("it goes on by itself", |_| place.tidewire(&["reconcile"], &[]).code == 0);
+    run.stop().is(0);
 }

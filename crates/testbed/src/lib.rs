@@ -6,6 +6,8 @@ mod account;
 mod postgres;
 mod proxy;
 mod settings;
+mod small_disk;
 
 pub use postgres::{Postgres, Stop};
 pub use proxy::Proxy;
+pub use small_disk::SmallDisk;

@@ -2,47 +2,16 @@
 
 use crate::support::*;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use tidewire_change::ErrorKind;
 use tidewire_connector::BusWriter;
 use tidewire_journal::{Config, Journal};
-
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    /// None when this user may not mount.
-    fn mount(bytes: u64) -> Option<Tmpfs> {
-        let dir = tempfile::tempdir().unwrap();
-        let option = format!("size={bytes}");
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &option, "tidewire-test"]).arg(dir.path()).output();
-        let mount = mount.expect("mount is installed");
-        if !mount.status.success() {
-            let text = String::from_utf8_lossy(&mount.stderr);
-            let user = Command::new("id").arg("-u").output().expect("id is installed").stdout;
-            assert_ne!(user, b"0\n", "root can't mount a tmpfs, so a full disk wasn't tested: {text}");
-            eprintln!("skipped: only root may mount a tmpfs ({text})");
-            return None;
-        }
-        Some(Tmpfs(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(self.path()).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
-}
+use tidewire_testbed::SmallDisk;
 
 #[tokio::test]
 async fn a_full_disk_refuses_the_append_loses_nothing_and_goes_on_when_there_is_room() {
-    let Some(disk) = Tmpfs::mount(512 << 10) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path(), 512 << 10) else { return };
     let clock = Arc::new(SetClock::default());
     let config = Config { segment_bytes: 64 << 10, retention: None, ..Config::new(disk.path().join("journal")) };
     let journal = Journal::open(config.clone(), clock.clone()).unwrap();
