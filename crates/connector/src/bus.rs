@@ -38,6 +38,7 @@ pub struct Fetched {
 /// Reads the bus for one sink.
 pub trait BusReader: Send {
     /// Goes on at `progress`; a partition that it doesn't name is read from its earliest message.
+    /// `Lost` when the bus no longer holds what comes next, or `progress` isn't of this bus: it was never told of any.
     fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
     /// The next messages; waits for some. Cancel-safe.
     fn next(&mut self) -> BoxFuture<'_, Result<Fetched>>;

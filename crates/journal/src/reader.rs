@@ -18,7 +18,7 @@ use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched, FetchedMessage};
 /// Reads the journal for one sink; made by `Journal::reader`.
 ///
 /// `next` fails with `Lost` when the hard limit `retention_bytes` dropped messages that this reader still needed, `seek` also
-/// when the progress lies beyond the journal's end (the folder was lost or is an old one), and `next` with `Invalid` when a frame is damaged. The credit of a `Fetched` covers the bytes that were read for it.
+/// when the progress is of another journal (the folder was lost or is an old one), and `next` with `Invalid` when a frame is damaged. The credit of a `Fetched` covers the bytes that were read for it.
 pub struct JournalReader {
     shared: Arc<Shared>,
     name: String,
@@ -85,18 +85,7 @@ impl JournalReader {
     fn seek_to(&mut self, progress: &Progress) -> Result<()> {
         let shared = self.shared.clone();
         let state = shared.state();
-        for (at, &next) in &progress.offsets {
-            let end = state.ends.get(at).copied().unwrap_or(0);
-            if next > end {
-                let message = format!(
-                    "reader {}: its progress says {next} of {}/{}, but the journal ends at {end}",
-                    self.name, at.topic, at.partition
-                );
-                // The folder was lost or put back from a backup: the source's log up to `next` may be gone, too.
-                let hint = "the journal isn't the one that the sink was filled from: the sink is compared with the source and mended";
-                return Err(Error::lost(message).hint(hint));
-            }
-        }
+        self.check_is_ours(progress, &state)?;
         let mut wanted = state.starts.clone();
         wanted.extend(progress.offsets.iter().map(|(at, next)| (at.clone(), *next)));
         self.wanted = wanted;
@@ -105,6 +94,30 @@ impl JournalReader {
         self.floor = progress.boundary;
         self.read_at_least = 0;
         self.check_not_lost(&state)
+    }
+
+    /// Was the sink filled from this journal? Offsets of another one, that was lost or put back from a backup, say nothing
+    /// here: what stands at them are other messages.
+    fn check_is_ours(&self, progress: &Progress, state: &State) -> Result<()> {
+        let lost = |message: String| {
+            let hint = "the journal isn't the one that the sink was filled from: the sink is compared with the source and mended";
+            Err(Error::lost(message).hint(hint))
+        };
+        for (at, &next) in &progress.offsets {
+            let end = state.ends.get(at).copied().unwrap_or(0);
+            if next > end {
+                return lost(format!(
+                    "reader {}: its progress says {next} of {}/{}, but the journal ends at {end}",
+                    self.name, at.topic, at.partition
+                ));
+            }
+        }
+        let has_read = progress.offsets.values().any(|&next| next > 0);
+        let has_committed = state.readers.get(&self.name).is_some_and(|known| !known.progress.offsets.is_empty());
+        match has_read && !has_committed {
+            true => lost(format!("reader {}: its sink has progress, but nothing of it was ever told here", self.name)),
+            false => Ok(()),
+        }
     }
 
     /// Has the hard limit dropped what this reader still needs?

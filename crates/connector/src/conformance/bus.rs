@@ -125,6 +125,7 @@ async fn a_reader_goes_on_where_it_is_told_to(open: &Open) -> Result<()> {
     }
     let mut reader = (bus.reader)("seek").await?;
     let progress = Progress { offsets: BTreeMap::from([(at("a", 0), 6)]), ..Progress::default() };
+    reader.commit(&progress).await?;
     reader.seek(&progress).await?;
     let got = read(&mut *reader, 14, 10).await?;
     let of = |topic: &str| got.iter().filter(|m| &*m.topic == topic).map(|m| m.offset).collect::<Vec<_>>();

@@ -124,6 +124,7 @@ async fn a_reader_at_its_place_is_not_told_of_boundaries_that_it_passed() {
     let mut progress = progress(&journal).await;
     progress.boundary = Boundary { position: Position::new(50, 0), complete_through: 50 };
     let mut reader = reader(&journal, "lake");
+    reader.commit(&progress).await.unwrap();
     reader.seek(&progress).await.unwrap();
     let mut next = pin!(reader.next());
     // The read of the last segment ends; its frames are all known.
@@ -151,6 +152,20 @@ async fn progress_beyond_the_end_tells_that_the_journal_was_lost() {
     // What the one who is told so does: compare and mend, and go on with what there is.
     reader.seek(&Progress::default()).await.unwrap();
     assert_eq!(reader.next().await.unwrap().messages.len(), 3);
+}
+
+#[tokio::test]
+async fn progress_from_another_journal_is_told_apart_however_long_this_one_has_grown() {
+    let fixture = Fixture::new();
+    let journal = fixture.open();
+    fill(&journal, "a", 1, 100).await;
+    let mut reader = reader(&journal, "lake");
+    let progress = Progress { offsets: [(at("a", 0), 4)].into(), ..Progress::default() };
+    let error = reader.seek(&progress).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    reader.commit(&progress).await.unwrap();
+    reader.seek(&progress).await.unwrap();
+    assert_eq!(reader.next().await.unwrap().messages[0].offset, 4);
 }
 
 #[tokio::test]
