@@ -37,6 +37,21 @@ fn a_row_inserted_at_the_source_is_in_the_delta_table_and_in_the_replica() {
 }
 
 #[test]
+fn a_sink_that_comes_later_is_filled_though_the_database_has_tables_that_are_not_followed() {
+    let server = server();
+    server.psql(&format!("CREATE TABLE aside (id int PRIMARY KEY); {ORDERS}"));
+    let source = format!("source: {{postgres: {{url: '{}', tables: [public.orders]}}}}", server.url());
+    let place = Place::lake(&server.url());
+    let http = place.http;
+    let configure = |sinks: &str| place.configure(&format!("{source}\nsinks: {{{sinks}}}\nhttp: 127.0.0.1:{http}\n"));
+    configure("lake: {delta: {path: ./lake}}");
+    place.catch_up().is(0);
+    configure("lake: {delta: {path: ./lake}}, later: {delta: {path: ./later}}");
+    place.catch_up().is(0);
+    place.tidewire(&["reconcile"], &[]).is(0).says("later");
+}
+
+#[test]
 fn a_row_that_drifted_is_found_named_and_repaired() {
     let server = server();
     let replica = server.create_database("replica");

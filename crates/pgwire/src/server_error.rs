@@ -125,7 +125,9 @@ fn kind(error: &PgError) -> ErrorKind {
 fn own_hint(error: &PgError) -> Option<&'static str> {
     Some(match error.sqlstate.as_str() {
         "28P01" => "check user and password in the database URL",
-        "28000" => "pg_hba.conf on the server must let this user in from here, to this database, with this encryption",
+        "28000" => {
+            "the role must exist with LOGIN, and pg_hba.conf must let it in from here, to this database, with this encryption"
+        }
         "3D000" => "check the database's name in the URL",
         "42501" => "grant the right to the user of the database URL, or use another user",
         "53300" => "all connections are taken: raise max_connections (or max_wal_senders), or close some",

@@ -57,8 +57,10 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
         return Ok(());
     }
     if repair.reread {
-        let keyed = tables.iter().filter(|schema| matches!(schema.key, Key::Columns(_)));
-        reread(inside, keyed.map(|schema| schema.table.clone()).collect()).await?;
+        // The server has tables, too, that the configuration doesn't name.
+        let followed = tables.iter().zip(&states).filter(|(_, state)| **state == Followed::Yes);
+        let keyed = followed.filter(|(schema, _)| matches!(schema.key, Key::Columns(_)));
+        reread(inside, keyed.map(|(schema, _)| schema.table.clone()).collect()).await?;
     }
     let mut copy = look_at_sink().await?;
     for (schema, _) in tables.into_iter().zip(states).filter(|(_, state)| *state == Followed::Yes) {

@@ -49,7 +49,7 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
     if args.json {
         println!("{}", serde_json::json!({"equal": equal, "tables": found}));
     } else {
-        print(&found);
+        print(&found, args.repair);
     }
     Ok(if equal { Answer::Yes } else { Answer::No })
 }
@@ -125,7 +125,7 @@ pub fn row(comparison: &Comparison) -> [String; 6] {
     ]
 }
 
-fn print(found: &[Comparison]) {
+fn print(found: &[Comparison], is_repaired: bool) {
     let mut grid = Grid::new(&["table", "sink", "rows at source", "rows in copy", "differing", "verdict"]);
     found.iter().for_each(|comparison| grid.row(row(comparison)));
     grid.print();
@@ -144,7 +144,10 @@ fn print(found: &[Comparison]) {
         }
     }
     if found.iter().any(|c| c.verdict == Verdict::Drift) {
-        println!("fix: tidewire reconcile --repair reads the rows that differ again");
+        match is_repaired {
+            true => println!("fix: tidewire status tells what may hold the repair up; then try it again"),
+            false => println!("fix: tidewire reconcile --repair reads the rows that differ again"),
+        }
     }
 }
 
