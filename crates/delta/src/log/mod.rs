@@ -7,7 +7,7 @@ mod state;
 pub use checkpoint::{checkpoint_lines, clean_up, write_checkpoint};
 pub use state::State;
 
-use crate::store::Store;
+use crate::store::{Store, RESTORE};
 use action::Action;
 use tidewire_change::{Error, Result};
 
@@ -41,7 +41,7 @@ fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {
     lines
         .map(|line| {
             serde_json::from_slice(line)
-                .map_err(|e| Error::invalid(format!("{place} isn't a Delta commit: {e}")).caused_by(e))
+                .map_err(|e| Error::invalid(format!("{place} isn't a Delta commit: {e}")).caused_by(e).hint(RESTORE))
         })
         .collect()
 }
