@@ -36,6 +36,7 @@ pub async fn start(config: &Config) -> Result<Running> {
     let mut budgets = vec![("capture".to_string(), capture.clone())];
     let source = Box::new(PostgresSource::new(source_config(config, capture)?));
     let journal = Arc::new(Journal::open(journal_config(config), Arc::new(SystemClock))?);
+    own_data_dir(config)?;
     let mut sinks = Vec::new();
     for sink in &config.sinks {
         let budget = Budget::new(config.memory.sink_bytes);
@@ -58,6 +59,24 @@ pub async fn start(config: &Config) -> Result<Running> {
     let running = Pipeline::start(settings, source, journal as Arc<dyn BusWriter>, sinks).await?;
     tokio::spawn(keeping);
     Ok(running)
+}
+
+/// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
+fn own_data_dir(config: &Config) -> Result<()> {
+    let file = config.data_dir.join("pipeline");
+    match std::fs::read_to_string(&file) {
+        Ok(owner) if owner == config.name => Ok(()),
+        Ok(owner) => Err(Error::invalid(format!(
+            "the folder {} belongs to the pipeline {owner:?}, not to {:?}",
+            config.data_dir.display(),
+            config.name
+        ))
+        .hint("give each pipeline a `data_dir` of its own")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::write(&file, &config.name).map_err(|e| Error::io(e, file.display()))
+        }
+        Err(error) => Err(Error::io(error, file.display())),
+    }
 }
 
 /// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with

@@ -26,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     memory::give_back_early();
+    end_quietly_without_a_reader();
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let outcome = match runtime {
@@ -41,6 +42,18 @@ fn main() -> ExitCode {
         Ok(answer) => answer.into(),
         Err(error) => exit::report(&error),
     }
+}
+
+/// `tidewire status | head`: nobody reads the rest, which is no fault of ours.
+fn end_quietly_without_a_reader() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        default(panic);
+    }));
 }
 
 async fn answer(cli: &Cli) -> Result<Answer> {

@@ -230,6 +230,17 @@ fn a_second_process_on_one_folder_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn a_folder_of_another_pipeline_ends_with_2_and_both_are_named() {
+    let server = server();
+    server.psql(T);
+    let place = Place::lake(&server.url());
+    place.tidewire(&["run", "--until-caught-up"], &[]).is(0);
+    let text = std::fs::read_to_string(place.config()).unwrap();
+    std::fs::write(place.config(), format!("name: other\n{text}")).unwrap();
+    place.tidewire(&["run"], &[]).is(2).says("main").says("other").says("data_dir");
+}
+
+#[test]
 fn two_tables_that_meet_in_one_target_are_refused_with_the_setting_that_parts_them() {
     let server = server();
     let replica = server.create_database("replica");

@@ -49,17 +49,26 @@ impl Supervisor {
         }
     }
 
-    /// Keeps one sink's loop running until the stop. An error is one that ends the whole pipeline.
+    /// Keeps one sink's loop running until the stop. An error is one that ends the whole pipeline: a fault of ours, or a
+    /// sink that can't be used from the start.
     pub async fn sink(&self, mut deliver: Deliver, mut stop: Stop) -> Result<()> {
         let (shared, state) = (deliver.shared.clone(), deliver.state.clone());
+        let mut has_been_open = false;
         loop {
             let Err(error) = deliver.run(&mut stop).await else { return Ok(()) };
+            has_been_open |= state.pulse.is_open();
             state.pulse.set_open(false);
             let in_a_row = state.pulse.failed(&error, shared.clock.now());
             let name = || format!("sink {}", state.name);
             let fault = deliver.fault.take();
             let again_at_once = match (error.kind(), error.table(), fault) {
-                (ErrorKind::Invalid | ErrorKind::Bug, _, _) => return Err(error.context(name())),
+                (ErrorKind::Bug, _, _) => return Err(error.context(name())),
+                // It was right once: a password or a right that was changed holds back no other sink.
+                (ErrorKind::Invalid, _, _) if has_been_open => {
+                    tracing::error!(sink = state.name, error = %error, in_a_row, "the sink refuses us; it is tried again");
+                    false
+                }
+                (ErrorKind::Invalid, _, _) => return Err(error.context(name())),
                 (ErrorKind::Schema, Some(table), _) => {
                     let table = table.to_string();
                     let parked = self.park(&mut deliver, &error, table).await;
