@@ -133,7 +133,7 @@ class Bench:
                 for f in glob.glob(os.path.join(folder, "*.json")):
                     seen.setdefault(f, time.time())
                 time.sleep(0.005)
-        w = threading.Thread(target=watch)
+        w = threading.Thread(target=watch, daemon=True)
         w.start()
         time.sleep(2)
         before = {f: t for f, t in seen.items()}
@@ -143,8 +143,7 @@ class Bench:
         began, done = time.time(), []
         while time.time() - began < 20:
             due = began + len(done) / 2000
-            if due > time.time():
-                time.sleep(due - time.time())
+            time.sleep(max(0, due - time.time()))
             k.execute("INSERT INTO tick DEFAULT VALUES")
             done.append(time.time())
         time.sleep(2)
