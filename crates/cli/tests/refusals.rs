@@ -57,6 +57,21 @@ fn a_value_that_a_sink_refuses_goes_to_the_dead_letters_and_all_others_are_appli
 }
 
 #[test]
+fn a_table_that_can_not_be_compared_holds_up_no_other() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql_in("replica", "CREATE TABLE public.a (taken int)");
+    server.psql("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    let place =
+        Place::new(&format!("{{url: '{}'}}", server.url()), &format!("{{r: {{postgres: {{url: '{replica}'}}}}}}"));
+    let mut run = place.run();
+    let rows = || server.psql_in("replica", "SELECT count(to_regclass('public.t_current'))");
+    run.until("it runs", |_| place.path("tidewire-data/run.json").exists() && rows().trim() == "1");
+    place.tidewire(&["reconcile"], &[]).is(2).says("public.a in r").says("public.t").says("equal");
+    run.stop().is(0);
+}
+
+#[test]
 fn a_full_lake_waits_for_room_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(folder.path(), 4 << 20) else { return };

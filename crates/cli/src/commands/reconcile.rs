@@ -8,7 +8,7 @@ use crate::serve;
 use crate::terminal::{is_live, thousands, Grid};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
-use tidewire_change::{Error, Result, Schema};
+use tidewire_change::{Error, ErrorKind, Result, Schema};
 use tidewire_connector::Inspect;
 use tidewire_pipeline::reconcile::{reconcile, Comparison, Difference, Live, Phase, Sides, Step, Terms, Verdict};
 
@@ -44,27 +44,37 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
         }
     };
     bar.finish_and_clear();
-    let found = found?;
-    let equal = found.iter().all(is_equal);
+    let Compared { found, failed } = found?;
+    let equal = failed.is_none() && found.iter().all(is_equal);
     if args.json {
         println!("{}", serde_json::json!({"equal": equal, "tables": found}));
     } else {
         print(&found, args.repair);
     }
-    Ok(if equal { Answer::Yes } else { Answer::No })
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(if equal { Answer::Yes } else { Answer::No }),
+    }
 }
 
-/// Compares the wanted tables in the wanted sinks, one after the other.
+/// What comparing brought.
+pub struct Compared {
+    pub found: Vec<Comparison>,
+    /// The first table that couldn't be compared, and why (it is parked in the sink, say).
+    pub failed: Option<Error>,
+}
+
+/// Compares the wanted tables in the wanted sinks, one after the other. One that can't be compared holds up no other.
 pub async fn compare(
     config: &Config,
     live: &dyn Live,
     wanted: &Wanted<'_>,
     progress: &mut (dyn FnMut(Step<'_>) + Send),
-) -> Result<Vec<Comparison>> {
+) -> Result<Compared> {
     let sinks = choose_sinks(config, wanted.sinks)?;
     let (mut source, schemas) = catalog::inspect_source(config).await?;
     let schemas = choose_tables(schemas, wanted.tables)?;
-    let mut found = Vec::new();
+    let (mut found, mut failed) = (Vec::new(), None);
     for sink in sinks {
         let mut copy = catalog::inspect_sink(config, sink)?;
         for schema in &schemas {
@@ -77,10 +87,17 @@ pub async fn compare(
                 progress,
             };
             let comparing = reconcile(&mut sides, schema.clone(), 0).await;
-            found.push(comparing.map_err(|e| e.context(format!("comparing {} in {}", schema.table, sink.name)))?);
+            match comparing.map_err(|e| e.context(format!("comparing {} in {}", schema.table, sink.name))) {
+                Ok(comparison) => found.push(comparison),
+                Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) => {
+                    tracing::error!(%error, "a table could not be compared; the others are");
+                    failed = failed.or(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
-    Ok(found)
+    Ok(Compared { found, failed })
 }
 
 fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {

@@ -133,6 +133,9 @@ async fn prove(args: &Demo, config: &Config, running: &Running, shop: &str, bega
         progress.clear();
     }
     let caught_up_after = stopped.elapsed();
-    let comparisons = compare(config, running, &Wanted::default(), &mut |_| {}).await?;
-    Ok(Report::new(comparisons, &watch, &done, length, caught_up_after))
+    let compared = compare(config, running, &Wanted::default(), &mut |_| {}).await?;
+    if let Some(error) = compared.failed {
+        return Err(error);
+    }
+    Ok(Report::new(compared.found, &watch, &done, length, caught_up_after))
 }
