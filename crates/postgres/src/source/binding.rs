@@ -103,7 +103,7 @@ pub(super) fn same_key(schema: &Schema, a: &Row, b: &Row) -> bool {
 }
 
 /// The catalog describes the relation that the message describes.
-fn fits(relation: &RelationMessage, def: &TableDef) -> bool {
+pub(super) fn fits(relation: &RelationMessage, def: &TableDef) -> bool {
     let published: Vec<_> = def.published().collect();
     if published.len() != relation.columns.len() {
         return false;

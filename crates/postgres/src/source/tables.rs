@@ -1,7 +1,7 @@
 //! The tables that are followed: what the catalog says of each, and which relations of the log belong to it.
 
 use super::admin::Look;
-use super::binding::{Binding, Known};
+use super::binding::{self, Binding, Known};
 use super::decode::RelationMessage;
 use super::watch::{self, Reread};
 use crate::catalog::TableDef;
@@ -147,10 +147,25 @@ impl Tables {
             table.replaces |= is_new && former_names.contains(&table.def.table());
             self.table_of.extend(table.def.leaves.iter().map(|leaf| (leaf.oid, *oid)));
         }
+        self.bind_again();
         for listed in look.listed.iter().filter(|l| l.persistence == 'u') {
             self.left.insert(listed.table(), "the table is UNLOGGED: the log doesn't have its changes".into());
         }
         happenings
+    }
+
+    /// What the log announced before the catalog was looked at goes by the schemas of now: the server announces a relation
+    /// once, and a change under an older schema behind rows of the newer one would turn a copy back.
+    fn bind_again(&mut self) {
+        let is_old = |bound: &Binding| {
+            let table = self.by_oid.get(&bound.table).filter(|table| !Arc::ptr_eq(&table.schema, &bound.schema));
+            table.is_some_and(|table| binding::fits(&bound.relation, &table.def))
+        };
+        let old = self.bindings.values().flatten().filter(|bound| is_old(bound));
+        let relations: Vec<RelationMessage> = old.map(|bound| bound.relation.clone()).collect();
+        for relation in relations {
+            self.bind(&relation, true);
+        }
     }
 
     /// The table that a relation of the log belongs to.
