@@ -197,6 +197,13 @@ impl Place {
             .collect();
         let columns: Vec<String> = (0..compared.len()).map(|i| format!("k{i}")).collect();
         let mut waiting: Vec<&[Vec<String>]> = values.chunks(KEYS_AT_ONCE).rev().collect();
+        // Several spellings of one key (citext) find the same row.
+        let mut seen = HashSet::new();
+        let mut once = |row: Row| {
+            if seen.insert(row.encoded().clone()) {
+                each(row);
+            }
+        };
         while let Some(part) = waiting.pop() {
             let rows = part.iter().map(|key| {
                 let typed = key.iter().zip(&compared).map(|(text, c)| format!("{text}::{}", c.ty));
@@ -206,7 +213,7 @@ impl Place {
             let join =
                 format!(" JOIN (VALUES {}) AS keys({}) ON {}", rows.join(", "), columns.join(", "), on.join(" AND "));
             connection.execute("SAVEPOINT tidewire_keys").await?;
-            match copy_out(connection, &self.select(&join), schema.columns.len(), each).await {
+            match copy_out(connection, &self.select(&join), schema.columns.len(), &mut once).await {
                 // A key that this side's type can't even hold isn't there. Casts fail before the first row comes.
                 Err(error) if is_value_error(&error) => {
                     connection.execute("ROLLBACK TO SAVEPOINT tidewire_keys").await?;
