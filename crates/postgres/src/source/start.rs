@@ -133,8 +133,9 @@ fn restore(
             table.replaces = plan.tables.iter().any(|known| known.has_name_of(&table.known));
             continue;
         };
-        if !published.contains(oid) {
-            // Somebody took it out: what changed since isn't in the log.
+        let was_joining = !known.done && !reads.is_reading(*oid);
+        if was_joining || !published.contains(oid) {
+            // It was about to join, or somebody took it out: what changed until it is back isn't in the log.
             table.replaces = known.done;
             continue;
         }
