@@ -1,5 +1,6 @@
 use crate::config::Config;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -57,6 +58,29 @@ fn tune(socket: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(UNSENT_LIMIT))?;
     Ok(())
+}
+
+impl Stream {
+    /// From how many waiting bytes on the kernel says that there is something to read (`SO_RCVLOWAT`). Only TCP can; a
+    /// refusal costs nothing but wakes.
+    pub(crate) fn wake_from(&self, bytes: u32) {
+        let socket = match self {
+            Stream::Tcp(socket) => socket,
+            Stream::Tls(socket) => socket.get_ref().0,
+            Stream::Unix(_) => return,
+        };
+        let bytes = bytes as libc::c_int;
+        // SAFETY: the descriptor is open as long as `socket`, and the kernel reads one c_int of `bytes` during the call.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            );
+        }
+    }
 }
 
 impl AsyncRead for Stream {

@@ -9,11 +9,17 @@ use std::pin::pin;
 use std::task::{ready, Context, Poll};
 use tidewire_change::{Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Duration, Instant};
 
 /// Size of a receive buffer. Slices of it are handed out, so a new one is taken when it is used up and still held.
 const BUFFER: usize = 256 * 1024;
 /// Below this much room a new buffer is taken.
 const MIN_ROOM: usize = 64 * 1024;
+/// A read that brought so much came from a server that is busy sending. It sends each row or change by itself, and each
+/// would wake us: from then on the kernel gathers `GATHER` bytes, or what came in `PACE`, before it says anything.
+const BUSY: usize = 8 * 1024;
+const GATHER: u32 = 64 * 1024;
+const PACE: Duration = Duration::from_millis(1);
 /// While we write, the server may be waiting for us to read: up to this much is taken in meanwhile.
 const READ_WHILE_WRITING: usize = 16 << 20;
 
@@ -29,6 +35,8 @@ pub(crate) struct Wire {
     pub(crate) limit: usize,
     /// The receive buffer was made for one long message: it isn't used again.
     oversized: bool,
+    /// The kernel gathers before it wakes us, but no longer than this.
+    gathering: Option<Instant>,
 }
 
 impl Wire {
@@ -40,6 +48,7 @@ impl Wire {
             place,
             limit: frames::MAX_STARTUP_FRAME,
             oversized: false,
+            gathering: None,
         }
     }
 
@@ -55,11 +64,32 @@ impl Wire {
 
     /// Reads all that is there, at least something.
     pub(crate) async fn fill(&mut self) -> Result<()> {
-        match poll_fn(|cx| self.poll_fill(cx)).await {
+        let filled = match self.gathering {
+            Some(until) => tokio::time::timeout_at(until, poll_fn(|cx| self.poll_fill(cx))).await.ok(),
+            None => None,
+        };
+        let got = match filled {
+            Some(got) => got,
+            None => {
+                self.gather(false);
+                poll_fn(|cx| self.poll_fill(cx)).await
+            }
+        };
+        match got {
             Ok(0) => Err(self.closed()),
-            Ok(_) => Ok(()),
+            Ok(got) => {
+                self.gather(got >= BUSY);
+                Ok(())
+            }
             Err(error) => Err(self.io(error)),
         }
+    }
+
+    fn gather(&mut self, on: bool) {
+        if self.gathering.is_some() != on {
+            self.stream.wake_from(if on { GATHER } else { 1 });
+        }
+        self.gathering = on.then(|| Instant::now() + PACE);
     }
 
     /// Writes all that is in `outgoing`.
@@ -237,5 +267,24 @@ mod tests {
         wire.limit = frames::MAX_STARTUP_FRAME;
         theirs.write_all(&frame(frames::MAX_STARTUP_FRAME)[..100]).await.unwrap();
         assert!(wire.next_frame().await.unwrap_err().to_string().contains("impossible length"));
+    }
+
+    #[tokio::test]
+    async fn the_rest_behind_a_burst_comes_though_the_kernel_gathers() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ours = tokio::net::TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+        let (mut theirs, _) = server.accept().await.unwrap();
+        let mut wire = Wire::new(Stream::Tcp(ours), "test".into());
+        wire.limit = frames::MAX_FRAME;
+        for _ in 0..20 {
+            theirs.write_all(&frame(100_000)).await.unwrap();
+            assert_eq!(wire.next_frame().await.unwrap().body.len(), 100_000);
+            theirs.write_all(&frame(10)).await.unwrap();
+            assert_eq!(wire.next_frame().await.unwrap().body.len(), 10);
+        }
+        // A quiet server's single message wakes us at once.
+        theirs.write_all(&frame(10)).await.unwrap();
+        wire.next_frame().await.unwrap();
+        assert!(wire.gathering.is_none());
     }
 }
