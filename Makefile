@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench cases kill docs lint build release tools python test-pg17 test-pg18 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-delta cases kill docs lint build release tools python test-pg17 test-pg18 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,8 +43,11 @@ kill: release python ## kills the pipeline at random under load, then demands eq
 
 bench: release ## today's figures beside those of PostgreSQL's own tools
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
-	cargo run --release --quiet -p tidewire-delta --example bench_delta
 bench: python
+
+bench-delta: tools python ## the Delta sink's figures beside deltalake's MERGE (ARGS='--sizes 1000000,5000000')
+	cargo build --release --quiet -p tidewire-delta --example bench_delta
+	$(PYTHON) testbed/bench_delta.py --binary $(CARGO_TARGET_DIR)/release/examples/bench_delta $(ARGS)
 
 test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 17 or 18
 	TIDEWIRE_PG_BIN=$$(testbed/postgres.sh $*) testbed/test.sh

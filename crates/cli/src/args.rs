@@ -51,6 +51,12 @@ pub enum Command {
     /// Look at or drop the replication slot
     #[command(subcommand)]
     Slot(Slot),
+    /// Look at a Delta table, or do its upkeep by hand
+    #[command(subcommand)]
+    Table(Table),
+    /// Which versions of a lake's tables belong together, and how DuckDB and Spark read them
+    #[command(after_help = "Examples:\n  tidewire cut --at latest\n  tidewire cut pipeline.yaml --at 2026-01-31T12:00:00Z")]
+    Cut(Cut),
     /// Print the SQL that the PostgreSQL sink runs for a table
     #[command(after_help = "Example:\n  tidewire sql pipeline.yaml --table shop.orders")]
     Sql(Sql),
@@ -175,6 +181,49 @@ pub enum Slot {
     List(Plain),
     /// Drop the slot of the configuration: the source keeps no more log for it
     Drop(SlotDrop),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Table {
+    /// Files, rows, vectors, log and index of a table
+    #[command(after_help = "Example:\n  tidewire table describe pipeline.yaml --table shop.orders")]
+    Describe(LakeTable),
+    /// Do all merges that are due, write a checkpoint, remove what nobody reads. A pipeline that runs does it by itself
+    Maintain(LakeTable),
+    /// Remove files that neither the table nor a version within the retention holds
+    Vacuum(LakeTable),
+}
+
+#[derive(Args, Debug)]
+pub struct Cut {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// latest, a commit position such as 0/16B3748, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long)]
+    pub at: String,
+    /// The sink, when there are several of Delta
+    #[arg(long)]
+    pub sink: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct LakeTable {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// schema.table
+    #[arg(long)]
+    pub table: String,
+    /// The sink, when there are several of Delta
+    #[arg(long)]
+    pub sink: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
 use tidewire_connector::{Budget, BusWriter, Inspect, ServerFacts, Sink, SlotFacts, Source};
-use tidewire_delta::{self as delta, DeltaInspect, DeltaSink};
+use tidewire_delta::{self as delta, DeltaInspect, DeltaSink, TableWork};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
 use tidewire_pgwire as pgwire;
@@ -18,6 +18,7 @@ use tidewire_pipeline::{
 use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
 use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
 
+pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
 
 /// How often the journal is cleaned up.
@@ -177,6 +178,14 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
     let mut schemas = source.schemas().await?;
     schemas.retain(|schema| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&schema.table)));
     Ok((source, schemas))
+}
+
+/// The tables of a Delta sink, to be worked on by hand.
+pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
+    match &sink.kind {
+        SinkKind::Delta { path } => Ok(TableWork::new(delta::Config::new(path, &config.name, &sink.name))),
+        SinkKind::Postgres { .. } => Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name))),
+    }
 }
 
 pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspect>> {

@@ -20,6 +20,8 @@ pub struct Config {
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
     pub upkeep: Upkeep,
+    /// Between two rows of `_tidewire/cuts`.
+    pub cut_interval: Duration,
     pub clock: Clock,
 }
 
@@ -52,7 +54,8 @@ impl Default for Upkeep {
             struck_part: 0.2,
             vectors_max: 400,
             file_retention: Duration::from_secs(3600),
-            log_retention: Duration::from_secs(24 * 3600),
+            // Older versions can't be read anyway once their files are gone; at a commit a second a day of log is large.
+            log_retention: Duration::from_secs(4 * 3600),
         }
     }
 }
@@ -67,6 +70,7 @@ impl Config {
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
             upkeep: Upkeep::default(),
+            cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),
         }
     }

@@ -1,9 +1,9 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
 use crate::rows::{Layout, Stats};
-use crate::store::{Store, Upload, RESTORE};
+use crate::store::{Store, Syncing, Upload, RESTORE};
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::Schema;
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
@@ -13,6 +13,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 use roaring::RoaringBitmap;
 use std::io;
 use std::sync::Arc;
@@ -20,10 +21,12 @@ use tidewire_change::{Error, Result};
 
 const ROWS_PER_BATCH: usize = 8192;
 const ROWS_PER_GROUP: usize = 128 * 1024;
+/// Who wrote a file, in its footer.
+pub const CREATED_BY: &str = concat!("tidewire ", env!("CARGO_PKG_VERSION"));
 /// Our files begin so: nobody else's are ever vacuumed.
 pub const PREFIX: &str = "tidewire-";
 
-/// A file that was written; its contents are durable, its name when its folder is synced.
+/// A file that was written.
 #[derive(Clone, Debug)]
 pub struct Written {
     pub path: Arc<str>,
@@ -40,16 +43,22 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>) -> Result<FileWriter> {
+    /// `lasting`: the file is to stay, so it is made smaller at the cost of time. Others are merged soon, and a commit waits
+    /// for them.
+    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>, lasting: bool) -> Result<FileWriter> {
         let path = format!("{PREFIX}{}.parquet", uuid::Uuid::new_v4().simple());
         let place = store.path(&path).display().to_string();
         let level = ZstdLevel::try_new(1).map_err(|e| Error::bug("zstd has no level 1").caused_by(e))?;
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
             .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
-            .set_created_by(concat!("tidewire ", env!("CARGO_PKG_VERSION")).into())
-            .build();
-        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+            .set_created_by(CREATED_BY.into());
+        let is_text = |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Map(..));
+        for field in schema.fields().iter().filter(|field| !lasting && !is_text(field)) {
+            // Few numbers repeat within a small file: looking for those that do takes longer than it saves.
+            properties = properties.set_column_dictionary_enabled(ColumnPath::from(field.name().clone()), false);
+        }
+        let options = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
             .map_err(|e| write_error(&place, e))?;
         Ok(FileWriter { path, place, writer, stats: Stats::new(layout) })
@@ -64,10 +73,12 @@ impl FileWriter {
         self.stats.rows()
     }
 
-    pub fn finish(self) -> Result<Written> {
+    /// Ends the file. Its contents are durable after the wait, its name when its folder is synced.
+    pub fn finish(self) -> Result<(Written, Syncing)> {
         let upload = self.writer.into_inner().map_err(|e| write_error(&self.place, e))?;
-        let bytes = upload.finish()?;
-        Ok(Written { path: self.path.into(), bytes, rows: self.stats.rows(), stats: self.stats.json().into() })
+        let (bytes, syncing) = upload.finish_later()?;
+        let (rows, stats) = (self.stats.rows(), self.stats.json().into());
+        Ok((Written { path: self.path.into(), bytes, rows, stats }, syncing))
     }
 }
 
@@ -103,9 +114,9 @@ pub fn read(
     let place = store.path(path).display().to_string();
     let failed = |e: &dyn std::fmt::Display| Error::invalid(format!("{place} can't be read: {e}")).hint(RESTORE);
     let file = store.open_named(path)?;
-    // Pages without a wanted row are passed over.
+    // Pages without a wanted row are passed over. Types are those of Parquet, however another writer had them in memory.
     let pages = if matches!(rows, Rows::Only(_)) { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
-    let options = ArrowReaderOptions::new().with_page_index_policy(pages);
+    let options = ArrowReaderOptions::new().with_page_index_policy(pages).with_skip_arrow_metadata(true);
     let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| failed(&e))?;
     let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
     let schema = builder.schema().clone();

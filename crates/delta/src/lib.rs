@@ -2,7 +2,10 @@
 //! May import: change, connector, flow, Arrow and Parquet, files.
 //! Never imports: any other adapter, pipeline.
 
+mod background;
+mod by_hand;
 mod config;
+mod cuts;
 mod data;
 mod index;
 mod inspect;
@@ -14,6 +17,8 @@ mod store;
 mod table;
 mod vector;
 
+pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, TableWork};
 pub use config::{Clock, Config, Upkeep};
 pub use inspect::DeltaInspect;
 pub use sink::{DeltaSink, Sizes};
+pub use table::upkeep::Cleaned;

@@ -1,8 +1,9 @@
 use crate::config::Config;
+use crate::cuts::{Cut, Cuts};
 use crate::store::Store;
 use crate::table::{folder_of, Committed, Found, Table};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
@@ -19,7 +20,13 @@ pub(crate) struct Lake {
     config: Arc<Config>,
     store: Store,
     tables: BTreeMap<String, Table>,
+    /// By topic: tables that can't be followed, because of what lies in their folders. The others go on.
+    refused: BTreeMap<String, Refusal>,
+    /// Topics of tables whose refusal was told: once is enough, the pipeline parks them.
+    told: BTreeSet<String>,
     noted: Noted,
+    /// None until the first commit, and when they belong to somebody else.
+    cuts: Option<Cuts>,
     /// After an error what waits may be half there: nothing goes on before `open`.
     broken: bool,
 }
@@ -33,6 +40,9 @@ pub(crate) struct Noted {
     tables: BTreeMap<String, NotedTable>,
     /// Topics that belong to no table.
     others: Vec<(String, u32, u64)>,
+    /// Of tables that are refused: where the reader stands, and no more than that.
+    #[serde(default)]
+    refused: Vec<(String, u32, u64)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +63,12 @@ impl Noted {
         format!("_tidewire/progress.{}.{}.json", topic::escape(&config.pipeline), topic::escape(&config.sink))
     }
 
+    /// The versions that hold exactly what was committed up to the boundary.
+    pub fn cut(&self) -> Cut {
+        let tables = self.tables.iter().map(|(topic, noted)| (topic.clone(), noted.version)).collect();
+        Cut { boundary: self.boundary, tables }
+    }
+
     /// Does it count for this table?
     pub fn covers(&self, topic: &str, id: &str, version: u64) -> bool {
         self.tables.get(topic).is_some_and(|noted| noted.id == id && noted.version <= version)
@@ -66,7 +82,10 @@ impl DeltaSink {
             store: Store::new(&config.path),
             config,
             tables: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            told: BTreeSet::new(),
             noted: Noted::default(),
+            cuts: None,
             broken: false,
         };
         DeltaSink { shared: Arc::new(Mutex::new(lake)), status: SinkStatus::default() }
@@ -122,6 +141,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
 impl Lake {
     fn open(&mut self) -> Result<()> {
         self.tables.clear();
+        self.refused.clear();
         self.store.make_folder("_tidewire")?;
         // Found out now, not at the first commit.
         self.store.put("_tidewire/.writable", b"")?;
@@ -132,15 +152,24 @@ impl Lake {
                 if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
                     let store = Store::new(self.store.path(&folder));
                     // What others keep beside ours is none of our business.
-                    if let Found::Ours(table) = Table::find(store, self.config.clone())? {
-                        self.tables.insert(table.topic().to_string(), *table);
+                    match Table::find(store, self.config.clone()) {
+                        Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), *table)),
+                        Ok(_) => {}
+                        Err(error) => drop(self.refuse(&topic_of_folder(&folder), error)?),
                     }
                 }
             }
         }
         self.noted = Noted::read(&self.store, &self.config)?;
+        self.cuts = Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok();
         self.broken = false;
-        Ok(())
+        match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
+            Some((topic, refusal)) => {
+                self.told.insert(topic.clone());
+                Err(refusal.error(topic))
+            }
+            None => Ok(()),
+        }
     }
 
     fn committed(&self) -> Progress {
@@ -163,7 +192,8 @@ impl Lake {
                 _ => boundary,
             });
         }
-        for (topic, partition, offset) in &self.noted.others {
+        let refused = self.noted.refused.iter().filter(|(topic, ..)| self.refused.contains_key(topic));
+        for (topic, partition, offset) in self.noted.others.iter().chain(refused) {
             progress.offsets.insert(TopicPartition { topic: topic.as_str().into(), partition: *partition }, *offset);
         }
         progress.boundary = lowest.unwrap_or_default();
@@ -172,11 +202,14 @@ impl Lake {
 
     fn table(&mut self, schema: &Arc<Schema>) -> Result<&mut Table> {
         let topic = topic::topic_of(&schema.table);
+        if let Some(refusal) = self.refused.get(&topic) {
+            return Err(refusal.error(&topic));
+        }
         if !self.tables.contains_key(&topic) {
             let store = Store::new(self.store.path(&folder_of(&schema.table)));
             let table = match Table::find(store.clone(), self.config.clone())? {
                 Found::Ours(table) => *table,
-                Found::Foreign(error) => return Err(error.on_table(&schema.table)),
+                Found::Foreign(error) => return Err(error),
                 Found::Nothing => Table::create(store, self.config.clone(), schema.clone())?,
             };
             self.tables.insert(topic.clone(), table);
@@ -186,31 +219,35 @@ impl Lake {
 
     fn write(&mut self, batch: TableBatch) -> Result<Written> {
         self.usable()?;
-        let table = self.table(&batch.schema)?;
-        let written = table.write(batch);
-        self.watch(written)
+        let topic = topic::topic_of(&batch.schema.table);
+        let written = self.table(&batch.schema).and_then(|table| table.write(batch));
+        self.watch(&topic, written)
     }
 
     fn prepare(&mut self, schema: Arc<Schema>) -> Result<()> {
         self.usable()?;
+        let topic = topic::topic_of(&schema.table);
         let prepared = self.table(&schema).and_then(|table| table.prepare(&schema));
-        self.watch(prepared)
+        self.watch(&topic, prepared)
     }
 
     fn commit(&mut self, progress: &Progress) -> Result<Committed> {
         self.usable()?;
-        let committed = self.commit_all(progress);
-        self.watch(committed)
-    }
-
-    fn commit_all(&mut self, progress: &Progress) -> Result<Committed> {
         let mut all = Committed::default();
-        for table in self.tables.values_mut() {
-            if let Some(committed) = table.commit(progress)? {
+        for topic in self.tables.keys().cloned().collect::<Vec<_>>() {
+            let Some(table) = self.tables.get_mut(&topic) else { continue };
+            let committed = table.commit(progress);
+            if let Some(committed) = self.watch(&topic, committed)? {
                 all.rows += committed.rows;
                 all.bytes += committed.bytes;
             }
         }
+        let noted = self.note(progress);
+        self.broken |= noted.is_err();
+        noted.map(|()| all)
+    }
+
+    fn note(&mut self, progress: &Progress) -> Result<()> {
         let mut noted = Noted { boundary: later(self.noted.boundary, progress.boundary), ..Noted::default() };
         for (topic, table) in &self.tables {
             let (id, version) = table.id_and_version();
@@ -223,6 +260,9 @@ impl Lake {
                 None if partition.topic.starts_with("__") => {
                     noted.others.push((partition.topic.to_string(), partition.partition, *offset));
                 }
+                None if self.refused.contains_key(&*partition.topic) => {
+                    noted.refused.push((partition.topic.to_string(), partition.partition, *offset));
+                }
                 None => {}
             }
         }
@@ -230,8 +270,18 @@ impl Lake {
             let bytes = serde_json::to_vec(&noted).map_err(|e| Error::bug("progress has no JSON form").caused_by(e))?;
             self.store.put_unsynced(&Noted::name(&self.config), &bytes)?;
             self.noted = noted;
+            self.cut();
         }
-        Ok(all)
+        Ok(())
+    }
+
+    /// Notes now and then which versions belong together. Nobody's rows depend on it: a failure is told, and no more.
+    fn cut(&mut self) {
+        let Some(cuts) = self.cuts.as_mut().filter(|cuts| cuts.is_due(&self.config)) else { return };
+        if let Err(error) = cuts.add(&self.config, self.noted.cut()) {
+            tracing::warn!("a cut was not noted: {error}");
+            self.cuts = Cuts::open(&self.config).ok();
+        }
     }
 
     fn usable(&self) -> Result<()> {
@@ -241,11 +291,54 @@ impl Lake {
         }
     }
 
-    fn watch<T>(&mut self, result: Result<T>) -> Result<T> {
+    fn watch<T>(&mut self, topic: &str, result: Result<T>) -> Result<T> {
         // A batch that can't be understood is refused before it changes anything.
         self.broken |= matches!(&result, Err(e) if e.kind() != ErrorKind::Malformed);
-        result
+        let Err(error) = result else { return result };
+        let refusal = self.refuse(topic, error)?;
+        self.told.insert(topic.to_string());
+        Err(refusal)
     }
+
+    /// A fault of one table's files parks that table, whatever the kind of the error that found it; any other error comes
+    /// back as it is.
+    fn refuse(&mut self, topic: &str, error: Error) -> Result<Error> {
+        let of_the_system = std::error::Error::source(&error).is_some_and(|cause| cause.is::<std::io::Error>());
+        if of_the_system || !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) {
+            return Err(error);
+        }
+        let mut message = error.message().to_string();
+        for context in error.contexts() {
+            message = format!("{context}: {message}");
+        }
+        let refusal = Refusal { message, hint: error.hint_text().map(String::from) };
+        let error = refusal.error(topic);
+        self.tables.remove(topic);
+        self.refused.insert(topic.to_string(), refusal);
+        Ok(error)
+    }
+}
+
+/// Why a table can't be followed.
+struct Refusal {
+    message: String,
+    hint: Option<String>,
+}
+
+impl Refusal {
+    fn error(&self, topic: &str) -> Error {
+        let table = topic::table_of(topic).map_or_else(|| topic.to_string(), |table| table.to_string());
+        let error = Error::schema(self.message.clone()).on_table(table);
+        match &self.hint {
+            Some(hint) => error.hint(hint.clone()),
+            None => error,
+        }
+    }
+}
+
+/// The topic of the table that lies in a folder: see `folder_of`.
+fn topic_of_folder(folder: &str) -> String {
+    folder.replace('~', "%").replace('/', ".")
 }
 
 fn later(a: Boundary, b: Boundary) -> Boundary {

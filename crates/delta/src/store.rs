@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidewire_change::{Error, Result};
 
@@ -44,11 +45,34 @@ impl Store {
 
     /// Makes `name` hold `bytes` unless it exists already: false then. Durable when it returns.
     pub fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        let temporary = self.write_temporary(name, bytes, true)?;
-        let (from, to) = (self.path(&temporary), self.path(name));
+        let mut staged = self.stage(name, bytes)?;
+        staged.wait()?;
+        self.publish(&staged, name)
+    }
+
+    /// Writes `bytes` beside `name` and starts to make them durable: the first half of `put_if_absent`, so that several
+    /// files can be on their way to the disk at once.
+    pub fn stage(&self, name: &str, bytes: &[u8]) -> Result<Staged> {
+        let temporary = temporary_for(name);
+        let mut upload = self.create(&temporary)?;
+        let staged = |syncing| Staged { path: self.path(&temporary), syncing };
+        let written = upload.write_all(bytes).map_err(|e| Error::io(e, self.path(&temporary).display()));
+        match written.and_then(|()| upload.finish_later()) {
+            Ok((_, syncing)) => Ok(staged(Some(syncing))),
+            Err(error) => {
+                drop(staged(None));
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives staged bytes, which are durable by now, their name, unless it exists already: false then, and they may be
+    /// given another one. Durable when it returns.
+    pub fn publish(&self, staged: &Staged, name: &str) -> Result<bool> {
+        let to = self.path(name);
         // A hard link fails when the name is taken, on every POSIX file system; a rename would replace it.
-        let linked = match fs::hard_link(&from, &to) {
-            Ok(()) => Ok(true),
+        match fs::hard_link(&staged.path, &to) {
+            Ok(()) => self.sync_folder_of(name).map(|()| true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(e) => {
                 let error = Error::io(e, to.display());
@@ -58,14 +82,7 @@ impl Store {
                     None => error.hint("a Delta table needs a file system with hard links"),
                 })
             }
-        };
-        let removed = fs::remove_file(&from).map_err(|e| Error::io(e, from.display()));
-        if linked? {
-            self.sync_folder_of(name)?;
-            removed?;
-            return Ok(true);
         }
-        Ok(false)
     }
 
     /// Makes `name` hold `bytes`, whatever it held before; readers see the old or the new. Durable when it returns.
@@ -84,9 +101,7 @@ impl Store {
     }
 
     fn write_temporary(&self, name: &str, bytes: &[u8], sync: bool) -> Result<String> {
-        let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
-        let separator = if folder.is_empty() { "" } else { "/" };
-        let temporary = format!("{folder}{separator}.{file}.{}.tmp", uuid::Uuid::new_v4().simple());
+        let temporary = temporary_for(name);
         let mut upload = self.create(&temporary)?;
         upload.write_all(bytes).map_err(|e| Error::io(e, self.path(&temporary).display()))?;
         match sync {
@@ -107,7 +122,7 @@ impl Store {
     pub fn open_named(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         File::open(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => Error::io(e, path.display()).hint(RESTORE),
+            io::ErrorKind::NotFound => Error::invalid(format!("{} is gone", path.display())).hint(RESTORE),
             _ => Error::io(e, path.display()),
         })
     }
@@ -135,7 +150,7 @@ impl Store {
         let mut bytes = vec![0; length];
         let path = self.path(name);
         self.open_named(name)?.read_exact_at(&mut bytes, offset).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => Error::io(e, path.display()).hint(RESTORE),
+            io::ErrorKind::UnexpectedEof => Error::invalid(format!("{} is cut short", path.display())).hint(RESTORE),
             _ => Error::io(e, path.display()),
         })?;
         Ok(bytes)
@@ -183,9 +198,56 @@ impl Store {
 
     /// Makes the names in the folder of `name` durable.
     pub fn sync_folder_of(&self, name: &str) -> Result<()> {
+        self.sync_folder_later(name)?.wait()
+    }
+
+    /// Starts to make the names in the folder of `name` durable.
+    pub fn sync_folder_later(&self, name: &str) -> Result<Syncing> {
         let path = self.path(name);
-        let folder = path.parent().unwrap_or(&self.root);
-        File::open(folder).and_then(|f| f.sync_all()).map_err(|e| Error::io(e, folder.display()))
+        let folder = path.parent().unwrap_or(&self.root).to_path_buf();
+        let opened = File::open(&folder).map_err(|e| Error::io(e, folder.display()))?;
+        Syncing::start(move || opened.sync_all().map_err(|e| Error::io(e, folder.display())))
+    }
+}
+
+fn temporary_for(name: &str) -> String {
+    let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
+    let separator = if folder.is_empty() { "" } else { "/" };
+    format!("{folder}{separator}.{file}.{}.tmp", uuid::Uuid::new_v4().simple())
+}
+
+/// Something that is on its way to the disk. A sync waits for the disk alone, so several at once take as long as one.
+pub struct Syncing(JoinHandle<Result<()>>);
+
+impl Syncing {
+    fn start(sync: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Syncing> {
+        let thread = std::thread::Builder::new().name("delta-sync".into()).spawn(sync);
+        thread.map(Syncing).map_err(|e| Error::io(e, "a thread can't be started"))
+    }
+
+    /// Returns when it is durable.
+    pub fn wait(self) -> Result<()> {
+        self.0.join().unwrap_or_else(|_| Err(Error::bug("a thread that syncs a file panicked")))
+    }
+}
+
+/// Bytes that wait for their name; forgotten when dropped.
+pub struct Staged {
+    path: PathBuf,
+    syncing: Option<Syncing>,
+}
+
+impl Staged {
+    /// Returns when the bytes are durable.
+    pub fn wait(&mut self) -> Result<()> {
+        self.syncing.take().map_or(Ok(()), Syncing::wait)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Left over it does no harm: the log's upkeep takes it away.
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -202,6 +264,14 @@ impl Upload {
         self.file.flush().map_err(|e| Error::io(e, self.path.display()))?;
         self.file.get_ref().sync_data().map_err(|e| Error::io(e, self.path.display()))?;
         Ok(self.bytes)
+    }
+
+    /// Starts to make the contents durable. Returns the size in bytes and what to wait for.
+    pub fn finish_later(self) -> Result<(u64, Syncing)> {
+        let Upload { file, path, bytes } = self;
+        let file = file.into_inner().map_err(|e| Error::io(e.into_error(), path.display()))?;
+        let syncing = Syncing::start(move || file.sync_data().map_err(|e| Error::io(e, path.display())))?;
+        Ok((bytes, syncing))
     }
 
     fn finish_unsynced(mut self) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! Deletion vectors: PROTOCOL.md, "Deletion Vector Format", and their names: Z85 (ZeroMQ RFC 32) of a UUID.
 
 use crate::log::action::VectorRef;
-use crate::store::Store;
+use crate::store::{Store, Syncing};
 use roaring::RoaringBitmap;
 use std::io::Write;
 use tidewire_change::{Error, Result};
@@ -47,9 +47,9 @@ pub fn decode(bytes: &[u8]) -> Result<RoaringBitmap> {
     Ok(rows)
 }
 
-/// Writes all vectors of a commit into one file and says where each is. The file's contents are durable when it returns,
+/// Writes all vectors of a commit into one file and says where each is. The file's contents are durable after the wait,
 /// its name when its folder is synced.
-pub fn write(store: &Store, vectors: &[&RoaringBitmap]) -> Result<Vec<VectorRef>> {
+pub fn write(store: &Store, vectors: &[&RoaringBitmap]) -> Result<(Vec<VectorRef>, Syncing)> {
     let id = Uuid::new_v4();
     let name = file_name(id);
     let mut upload = store.create(&name)?;
@@ -72,8 +72,8 @@ pub fn write(store: &Store, vectors: &[&RoaringBitmap]) -> Result<Vec<VectorRef>
         put(&crc32fast::hash(&data).to_be_bytes())?;
         offset += 8 + data.len() as u64;
     }
-    upload.finish()?;
-    Ok(places)
+    let (_, syncing) = upload.finish_later()?;
+    Ok((places, syncing))
 }
 
 /// The file that holds the vector; none for a vector that stands in the log itself.
@@ -181,7 +181,8 @@ mod tests {
         let store = Store::new(folder.path());
         let first: RoaringBitmap = [0, 5, 70_000].into_iter().collect();
         let second: RoaringBitmap = (10..100_000).collect();
-        let places = write(&store, &[&first, &second]).unwrap();
+        let (places, syncing) = write(&store, &[&first, &second]).unwrap();
+        syncing.wait().unwrap();
         assert_eq!(read(&store, &places[0]).unwrap(), first);
         assert_eq!(read(&store, &places[1]).unwrap(), second);
         let name = file_of(&places[1]).unwrap().unwrap();

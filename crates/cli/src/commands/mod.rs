@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod check;
+pub mod cut;
 pub mod init;
 pub mod reconcile;
 pub mod run;
@@ -8,4 +9,5 @@ pub mod slot;
 pub mod snapshot;
 pub mod sql;
 pub mod status;
+pub mod table;
 pub mod topic;

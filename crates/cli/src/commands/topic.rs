@@ -93,16 +93,16 @@ fn start(text: &str) -> Result<Start> {
         "earliest" => Start::Earliest,
         "latest" => Start::Latest,
         _ if text.bytes().all(|b| b.is_ascii_digit()) => Start::Offset(text.parse().map_err(|_| wrong())?),
-        _ => Start::Time(micros(text).ok_or_else(wrong)?),
+        _ => Start::Time(time(text).ok_or_else(wrong)?),
     })
 }
 
 /// Microseconds since 1970 of `YYYY-MM-DD[THH:MM[:SS[.ffffff]]][Z]`, in UTC.
-fn micros(text: &str) -> Option<i64> {
+pub fn time(text: &str) -> Option<i64> {
     let text = text.strip_suffix('Z').unwrap_or(text);
-    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
-    let seconds = if time.len() == "12:00".len() { ":00" } else { "" };
-    parse_timestamp(format!("{date} {time}{seconds}").as_bytes())
+    let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
+    let seconds = if clock.len() == "12:00".len() { ":00" } else { "" };
+    parse_timestamp(format!("{date} {clock}{seconds}").as_bytes())
 }
 
 /// Turns messages into JSON lines.

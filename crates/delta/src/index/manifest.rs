@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
 const NAME: &str = "index.json";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Which runs make up the index, and what they cover. Replaced as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,14 +58,21 @@ impl Manifest {
         let manifest =
             serde_json::from_slice::<Manifest>(&bytes).ok().filter(|m| m.format == FORMAT && m.sum == m.sum());
         if manifest.is_none() {
-            tracing::warn!("{} is damaged: the index is built anew", store.path(NAME).display());
+            tracing::warn!("{} is damaged or of another version: the index is built anew", store.path(NAME).display());
         }
         Ok(manifest)
+    }
+
+    /// The next one to open the index finds none.
+    pub fn forget(store: &Store) -> Result<()> {
+        store.remove(NAME)?;
+        store.sync_folder_of(NAME)
     }
 
     pub fn write(mut self, store: &Store) -> Result<()> {
         self.sum = self.sum();
         let bytes = serde_json::to_vec(&self).map_err(|e| Error::bug("the manifest has no JSON form").caused_by(e))?;
-        store.put(NAME, &bytes)
+        // Not synced: no commit waits for it. After a power cut the index may have to be built anew.
+        store.put_unsynced(NAME, &bytes)
     }
 }

@@ -8,6 +8,7 @@
 //! A key's position only grows, so of all entries of a key the one with the highest position is right, and of equal ones
 //! (a row that moved to another file) the newest layer's.
 
+mod block;
 mod entry;
 mod manifest;
 mod moved;
@@ -16,6 +17,7 @@ mod run;
 pub use entry::Place;
 pub use moved::{MovedRows, MovedRun};
 
+use crate::background;
 use crate::store::Store;
 use manifest::Manifest;
 use run::{write_entries, Run};
@@ -23,7 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tidewire_change::{Error, Result};
+use tidewire_change::{Error, ErrorKind, Result};
 
 /// Runs of one size class that make one of the next.
 const FAN_IN: usize = 4;
@@ -138,8 +140,13 @@ impl Index {
         &self.store
     }
 
-    /// Looks up many keys; the answers stand in the order of `keys`.
-    pub fn lookup(&self, keys: &[u128]) -> Vec<Option<Place>> {
+    /// Looks up many keys; the answers stand in the order of `keys`. Fails with `Conflict` when the index is found to be
+    /// damaged: the next `open` begins with an empty one.
+    pub fn lookup(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
+        self.search(keys).map_err(|e| self.distrust(e))
+    }
+
+    fn search(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
         let mut found = vec![None; keys.len()];
         let mut left: Vec<u32> = Vec::new();
         for (i, key) in keys.iter().enumerate() {
@@ -153,13 +160,13 @@ impl Index {
             }
         }
         if self.runs.is_empty() && self.pending_runs.is_empty() && self.frozen.is_none() {
-            return found;
+            return Ok(found);
         }
         if !keys.windows(2).all(|pair| pair[0] <= pair[1]) {
             left.sort_unstable_by_key(|i| keys[*i as usize]);
         }
         for run in self.pending_runs.iter().rev() {
-            search_run(run, keys, &left, &mut found);
+            search_run(run, keys, &left, &mut found)?;
         }
         if !self.pending_runs.is_empty() {
             search_map(&self.memtable, keys, &left, &mut found);
@@ -168,9 +175,21 @@ impl Index {
             search_map(&frozen.entries, keys, &left, &mut found);
         }
         for run in self.runs.iter().rev() {
-            search_run(run, keys, &left, &mut found);
+            search_run(run, keys, &left, &mut found)?;
         }
-        found
+        Ok(found)
+    }
+
+    /// A damaged run is found when it is read: then nothing of the index is believed any more.
+    fn distrust(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Malformed {
+            return error;
+        }
+        tracing::warn!("the index is built anew: {error}");
+        match Manifest::forget(&self.store) {
+            Ok(()) => Error::conflict(format!("{error}; the index is built anew")),
+            Err(error) => error,
+        }
     }
 
     /// Notes the new place of a key; seen by `lookup` at once, kept by `commit`, forgotten by `discard`.
@@ -230,7 +249,7 @@ impl Index {
         let entries = Arc::new(std::mem::take(&mut self.memtable));
         let (store, shared) = (self.store.clone(), entries.clone());
         let writer =
-            thread("index-flush", move || write_entries(&store, shared.iter().map(|(k, p)| (*k, *p)).collect()))?;
+            background::start("index-flush", move || write_entries(&store, shared.iter().map(|(k, p)| (*k, *p)).collect()))?;
         self.frozen = Some(Frozen { entries, stamp, writer });
         Ok(())
     }
@@ -285,14 +304,14 @@ impl Index {
         let names = inputs.iter().map(|run| run.name().to_string()).collect();
         let store = self.store.clone();
         let writer =
-            thread("index-merge", move || run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>()))?;
+            background::start("index-merge", move || run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>()))?;
         self.merging = Some(Merging { inputs: names, writer });
         Ok(())
     }
 
     fn end_merge(&mut self) -> Result<()> {
         let Some(merging) = self.merging.take() else { return Ok(()) };
-        let merged = join(merging.writer)?;
+        let merged = join(merging.writer).map_err(|e| self.distrust(e))?;
         let is_input = |run: &Arc<Run>| merging.inputs.iter().any(|name| name == run.name());
         let (Some(at), Some(merged)) = (self.runs.iter().position(is_input), merged) else { return Ok(()) };
         let Some(stamp) = Manifest::read(&self.store)?.map(|m| m.stamp()) else { return Ok(()) };
@@ -341,11 +360,12 @@ impl Drop for Index {
     }
 }
 
-fn search_run(run: &Run, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) {
+fn search_run(run: &Run, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) -> Result<()> {
     let mut block = 0;
     for i in order {
-        keep_newer(&mut found[*i as usize], run.find(keys[*i as usize], &mut block));
+        keep_newer(&mut found[*i as usize], run.find(keys[*i as usize], &mut block)?);
     }
+    Ok(())
 }
 
 fn search_map(map: &Memtable, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) {
@@ -362,10 +382,6 @@ fn keep_newer(held: &mut Option<Place>, place: Option<Place>) {
             *held = Some(place);
         }
     }
-}
-
-fn thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.into()).spawn(work).map_err(|e| Error::io(e, "a thread can't be started"))
 }
 
 fn join<T>(handle: JoinHandle<Result<T>>) -> Result<T> {

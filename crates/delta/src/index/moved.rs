@@ -45,6 +45,11 @@ impl MovedRows {
 }
 
 impl MovedRun {
+    /// Keys.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Run::len)
+    }
+
     /// The rows don't move after all.
     pub fn abandon(self, index: &Index) -> Result<()> {
         self.0.map_or(Ok(()), |run| index.store().remove(run.name()))

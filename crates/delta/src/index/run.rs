@@ -1,68 +1,75 @@
 //! An immutable file of entries in order of key, mapped into memory.
 //!
 //! ```text
-//! magic (8) | entries (36 each) | first key of every block of 128 (16 each) | entries (8) | CRC-32 of all before (4)
+//! magic (8) | blocks | for each block: its end (8), its first key (16) | last key (16) | entries (8) | blocks (8)
+//! | CRC-32 of the footer, which begins behind the blocks (4)
 //! ```
+//!
+//! Opening reads the footer alone. A block is checked when it is first looked at.
 
-use super::entry::{encode, key_of, place_of, Place, ENTRY_BYTES};
+use super::block::{self, Block, ENTRIES_MAX};
+use super::entry::Place;
 use crate::store::{Store, Upload};
 use memmap2::{Advice, Mmap};
-use std::io::{Read, Write};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidewire_change::{Error, Result};
 
-const MAGIC: &[u8; 8] = b"TWINDEX1";
-const BLOCK: usize = 128;
-const TRAILER: usize = 12;
+const MAGIC: &[u8; 8] = b"TWINDEX2";
+const FENCE: usize = 24;
+const TRAILER: usize = 16 + 8 + 8 + 4;
 
 pub struct Run {
     name: String,
+    place: String,
     map: Mmap,
     entries: usize,
     /// The first key of every block.
     fences: Vec<u128>,
+    ends: Vec<u64>,
     last: u128,
+    /// A bit for each block that was found whole.
+    checked: Vec<AtomicU64>,
 }
 
 impl Run {
-    /// Opens a run and checks its sum. Fails with `Malformed` when it is cut or changed.
+    /// Opens a run. Fails with `Malformed` when its footer is cut or changed.
     pub fn open(store: &Store, name: &str) -> Result<Run> {
         let path = store.path(name);
-        let bad = || Error::malformed(format!("{}: the index run is damaged", path.display()));
-        let mut file = store.open(name)?;
-        let size = file.metadata().map_err(|e| Error::io(e, path.display()))?.len() as usize;
-        if size < MAGIC.len() + TRAILER {
-            return Err(bad());
-        }
-        // Read, not mapped: pages that only the check touches shall not count as ours.
-        let mut hasher = crc32fast::Hasher::new();
-        let mut buffer = vec![0; 1 << 20];
-        let mut left = size - 4;
-        while left > 0 {
-            let part = left.min(buffer.len());
-            file.read_exact(&mut buffer[..part]).map_err(|e| Error::io(e, path.display()))?;
-            hasher.update(&buffer[..part]);
-            left -= part;
-        }
-        let mut sum = [0; 4];
-        file.read_exact(&mut sum).map_err(|e| Error::io(e, path.display()))?;
-        if hasher.finalize() != u32::from_le_bytes(sum) {
-            return Err(bad());
-        }
+        let place = path.display().to_string();
+        let bad = || damaged(&place);
+        let file = store.open(name)?;
         // SAFETY: runs are written once, under a name of their own, and nobody changes them; a run is unlinked only
         // (which leaves the mapping valid) when it isn't needed any more.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(e, path.display()))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(e, &place))?;
         let _ = map.advise(Advice::Random);
-        let count = map[size - TRAILER..size - 4].first_chunk::<8>().ok_or_else(bad)?;
-        let entries = u64::from_le_bytes(*count) as usize;
-        let blocks = entries.div_ceil(BLOCK);
-        let fences_at = MAGIC.len() + entries * ENTRY_BYTES;
-        if &map[..8] != MAGIC || entries == 0 || size != fences_at + blocks * 16 + TRAILER {
+        let trailer_at = map.len().checked_sub(TRAILER).filter(|at| *at >= MAGIC.len()).ok_or_else(bad)?;
+        let trailer = &map[trailer_at..];
+        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| trailer[at + i])) as usize;
+        let (entries, blocks) = (long(16), long(24));
+        let footer_at = blocks.checked_mul(FENCE).and_then(|size| trailer_at.checked_sub(size)).ok_or_else(bad)?;
+        let sum = u32::from_le_bytes(std::array::from_fn(|i| trailer[32 + i]));
+        let whole = crc32fast::hash(&map[footer_at..map.len() - 4]) == sum;
+        if !whole || &map[..8] != MAGIC || entries == 0 || blocks == 0 {
             return Err(bad());
         }
-        let fences = map[fences_at..size - TRAILER].chunks_exact(16).map(key_of).collect();
-        let mut run = Run { name: name.to_string(), map, entries, fences, last: 0 };
-        run.last = key_of(run.entry(entries - 1));
-        Ok(run)
+        let fences = map[footer_at..trailer_at].chunks_exact(FENCE);
+        let ends: Vec<u64> = fences.clone().map(|f| u64::from_le_bytes(std::array::from_fn(|i| f[i]))).collect();
+        if !ends.is_sorted() || ends.last() != Some(&(footer_at as u64)) {
+            return Err(bad());
+        }
+        Ok(Run {
+            fences: fences.map(|f| u128::from_le_bytes(std::array::from_fn(|i| f[8 + i]))).collect(),
+            last: u128::from_le_bytes(std::array::from_fn(|i| trailer[i])),
+            checked: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            name: name.to_string(),
+            place,
+            entries,
+            ends,
+            map,
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -74,21 +81,24 @@ impl Run {
     }
 
     #[inline]
-    fn entry(&self, index: usize) -> &[u8] {
-        let at = MAGIC.len() + index * ENTRY_BYTES;
-        &self.map[at..at + ENTRY_BYTES]
+    fn block(&self, number: usize) -> Result<Block<'_>> {
+        let start = if number == 0 { MAGIC.len() } else { self.ends[number - 1] as usize };
+        let (word, bit) = (&self.checked[number / 64], 1 << (number % 64));
+        let check = word.load(Relaxed) & bit == 0;
+        let block = Block::open(&self.map[start..self.ends[number] as usize], self.fences[number], check);
+        let block = block.ok_or_else(|| damaged(&self.place))?;
+        if check {
+            word.fetch_or(bit, Relaxed);
+        }
+        Ok(block)
     }
 
-    pub fn get(&self, index: usize) -> (u128, Place) {
-        let entry = self.entry(index);
-        (key_of(entry), place_of(entry))
-    }
-
-    /// Looks up `key`. `block`: where the last search ended, when keys are asked for in order; 0 at first.
+    /// Looks up `key`. `block`: where the last search ended, when keys are asked for in order; 0 at first. Fails with
+    /// `Malformed` when the run is damaged there.
     #[inline]
-    pub fn find(&self, key: u128, block: &mut usize) -> Option<Place> {
+    pub fn find(&self, key: u128, block: &mut usize) -> Result<Option<Place>> {
         if key < self.fences[0] || key > self.last {
-            return None;
+            return Ok(None);
         }
         // Gallop from the last block: keys near each other cost a step or two.
         let mut step = 1;
@@ -99,28 +109,24 @@ impl Run {
         }
         let end = end.min(self.fences.len());
         *block += self.fences[*block..end].partition_point(|fence| *fence <= key).saturating_sub(1);
-        let (mut low, mut high) = (*block * BLOCK, ((*block + 1) * BLOCK).min(self.entries));
-        while low < high {
-            let middle = (low + high) / 2;
-            let entry = self.entry(middle);
-            match key_of(entry).cmp(&key) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Some(place_of(entry)),
-            }
-        }
-        None
+        Ok(self.block(*block)?.find(key))
     }
+}
+
+fn damaged(place: &str) -> Error {
+    Error::malformed(format!("{place}: the index run is damaged"))
 }
 
 /// Writes a run; entries come in order of key, each key once.
 pub struct RunWriter {
     name: String,
     upload: Upload,
-    hasher: crc32fast::Hasher,
+    waiting: Vec<(u128, Place)>,
     buffer: Vec<u8>,
+    written: u64,
     entries: usize,
-    fences: Vec<u128>,
+    footer: Vec<u8>,
+    last: u128,
 }
 
 impl RunWriter {
@@ -130,45 +136,60 @@ impl RunWriter {
         Ok(RunWriter {
             name,
             upload,
-            hasher: crc32fast::Hasher::new(),
+            waiting: Vec::with_capacity(ENTRIES_MAX),
             buffer: MAGIC.to_vec(),
+            written: 0,
             entries: 0,
-            fences: Vec::new(),
+            footer: Vec::new(),
+            last: 0,
         })
     }
 
     pub fn push(&mut self, key: u128, place: &Place) -> Result<()> {
-        if self.entries % BLOCK == 0 {
-            self.fences.push(key);
-        }
+        self.waiting.push((key, *place));
         self.entries += 1;
-        self.buffer.extend_from_slice(&encode(key, place));
-        if self.buffer.len() >= 64 * 1024 {
-            self.drain()?;
+        self.last = key;
+        match self.waiting.len() == ENTRIES_MAX {
+            true => self.end_block(),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        let Some((first, _)) = self.waiting.first() else { return Ok(()) };
+        let first = *first;
+        block::encode(&self.waiting, &mut self.buffer);
+        self.waiting.clear();
+        self.footer.extend_from_slice(&(self.written + self.buffer.len() as u64).to_le_bytes());
+        self.footer.extend_from_slice(&first.to_le_bytes());
+        match self.buffer.len() >= 64 * 1024 {
+            true => self.drain(),
+            false => Ok(()),
+        }
     }
 
     fn drain(&mut self) -> Result<()> {
-        self.hasher.update(&self.buffer);
         self.upload.write_all(&self.buffer).map_err(|e| Error::io(e, &self.name))?;
+        self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
 
-    /// Durable but for its name, which the manifest's write makes durable. None when nothing was pushed.
+    /// None when nothing was pushed.
     pub fn finish(mut self, store: &Store) -> Result<Option<Run>> {
         if self.entries == 0 {
             store.remove(&self.name)?;
             return Ok(None);
         }
-        for fence in std::mem::take(&mut self.fences) {
-            self.buffer.extend_from_slice(&fence.to_le_bytes());
-        }
-        self.buffer.extend_from_slice(&(self.entries as u64).to_le_bytes());
+        self.end_block()?;
+        let mut footer = std::mem::take(&mut self.footer);
+        let blocks = footer.len() / FENCE;
+        footer.extend_from_slice(&self.last.to_le_bytes());
+        footer.extend_from_slice(&(self.entries as u64).to_le_bytes());
+        footer.extend_from_slice(&(blocks as u64).to_le_bytes());
+        footer.extend_from_slice(&crc32fast::hash(&footer).to_le_bytes());
+        self.buffer.extend_from_slice(&footer);
         self.drain()?;
-        let sum = self.hasher.clone().finalize();
-        self.upload.write_all(&sum.to_le_bytes()).map_err(|e| Error::io(e, &self.name))?;
         self.upload.finish()?;
         Run::open(store, &self.name).map(Some)
     }
@@ -182,29 +203,63 @@ pub fn write_entries(store: &Store, mut entries: Vec<(u128, Place)>) -> Result<O
     writer.finish(store)
 }
 
+/// Reads a run from its start to its end.
+struct Cursor<'a> {
+    run: &'a Run,
+    block: Option<(usize, Block<'a>)>,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn next(&mut self) -> Result<Option<(u128, Place)>> {
+        let (number, block) = match self.block {
+            Some((number, block)) if self.at < block.len() => (number, block),
+            last => {
+                let number = last.map_or(0, |(number, _)| number + 1);
+                if number == self.run.fences.len() {
+                    return Ok(None);
+                }
+                self.at = 0;
+                (number, self.run.block(number)?)
+            }
+        };
+        self.block = Some((number, block));
+        self.at += 1;
+        Ok(Some(block.get(self.at - 1)))
+    }
+}
+
 /// Merges runs, given from the newest to the oldest, into one: of a key's entries the highest position stays, of equal
 /// ones the newest.
 pub fn merge(store: &Store, runs: &[&Run]) -> Result<Option<Run>> {
     let mut writer = RunWriter::create(store)?;
-    let mut cursors: Vec<(&Run, usize)> = runs.iter().map(|run| (*run, 0)).collect();
-    loop {
-        let mut best: Option<(u128, Place)> = None;
-        for (run, at) in cursors.iter().filter(|(run, at)| *at < run.len()) {
-            let (key, place) = run.get(*at);
-            let better = match &best {
-                None => true,
-                Some((least, held)) => key < *least || (key == *least && place.position > held.position),
-            };
-            if better {
-                best = Some((key, place));
+    let mut cursors: Vec<Cursor<'_>> = runs.iter().map(|run| Cursor { run, block: None, at: 0 }).collect();
+    let mut places = vec![None; cursors.len()];
+    // The least key first, and of equal ones the newest run's.
+    let mut heads = BinaryHeap::with_capacity(cursors.len());
+    let mut advance = |age: usize, heads: &mut BinaryHeap<Reverse<(u128, usize)>>, places: &mut Vec<Option<Place>>| {
+        let head = cursors[age].next()?;
+        places[age] = head.map(|(_, place)| place);
+        heads.extend(head.map(|(key, _)| Reverse((key, age))));
+        Ok::<(), Error>(())
+    };
+    for age in 0..runs.len() {
+        advance(age, &mut heads, &mut places)?;
+    }
+    while let Some(Reverse((key, age))) = heads.pop() {
+        let mut best = places[age];
+        advance(age, &mut heads, &mut places)?;
+        while heads.peek().is_some_and(|Reverse((next, _))| *next == key) {
+            let Some(Reverse((_, age))) = heads.pop() else { break };
+            if let (Some(place), Some(held)) = (places[age], best) {
+                if place.position > held.position {
+                    best = Some(place);
+                }
             }
+            advance(age, &mut heads, &mut places)?;
         }
-        let Some((key, place)) = best else { break };
-        writer.push(key, &place)?;
-        for (run, at) in &mut cursors {
-            if *at < run.len() && key_of(run.entry(*at)) == key {
-                *at += 1;
-            }
+        if let Some(place) = best {
+            writer.push(key, &place)?;
         }
     }
     writer.finish(store)

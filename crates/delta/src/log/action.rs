@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidewire_change::{Error, Result};
 
 /// One line of a commit: exactly one of the fields is there. Kinds that we don't know are skipped when read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -98,7 +99,7 @@ impl VectorRef {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Add {
     pub path: Arc<str>,
@@ -132,7 +133,42 @@ pub struct Remove {
     pub deletion_vector: Option<VectorRef>,
 }
 
+impl Action {
+    /// A file's name comes from whoever can write the log: it must lie in the table's folder.
+    pub fn check_paths(&self, place: &str) -> Result<()> {
+        let files = [self.add.as_ref().map(|a| (&a.path, &a.deletion_vector)), self.remove.as_ref().map(|r| (&r.path, &r.deletion_vector))];
+        for (path, vector) in files.into_iter().flatten() {
+            let vector = vector.as_ref().filter(|v| v.storage_type != "i").map(|v| v.path_or_inline_dv.as_str());
+            // The last 20 characters of a vector's name are Z85, which has slashes and colons of its own.
+            let before_name = |v: &str| v.char_indices().rev().nth(19).map(|(at, _)| v[..at].to_string());
+            if leaves_the_folder(path) || vector.and_then(before_name).is_some_and(|v| leaves_the_folder(&v)) {
+                return Err(Error::invalid(format!("{place} names a file outside of the table's folder"))
+                    .hint("tables that share files with others (shallow clones) can't be followed; point the sink at a path of its own"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Absolute, with a scheme, or upwards; also when it is decoded as a URL.
+fn leaves_the_folder(path: &str) -> bool {
+    let mut decoded = path.to_ascii_lowercase();
+    for (code, sign) in [("%2e", "."), ("%2f", "/"), ("%5c", "\\"), ("%3a", ":")] {
+        decoded = decoded.replace(code, sign);
+    }
+    let scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let has_scheme = decoded.split('/').next().and_then(|first| first.split_once(':')).is_some_and(|(s, _)| scheme(s));
+    has_scheme || decoded.starts_with('/') || decoded.contains('\\') || decoded.split('/').any(|part| part == "..")
+}
+
 impl Add {
+    /// Rows that aren't struck; none when the log doesn't say.
+    pub fn live_rows(&self) -> Option<u64> {
+        let stats: serde_json::Value = serde_json::from_str(self.stats.as_deref()?).ok()?;
+        let struck = self.deletion_vector.as_ref().map_or(0, |v| v.cardinality.max(0) as u64);
+        stats.get("numRecords")?.as_u64()?.checked_sub(struck)
+    }
+
     pub fn remove(&self, deletion_timestamp: i64, data_change: bool) -> Remove {
         Remove {
             path: self.path.clone(),
@@ -161,3 +197,38 @@ from!(txn, Txn);
 from!(domain_metadata, DomainMetadata);
 from!(remove, Remove);
 from!(add, Add);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_leaves_the_tables_folder_is_refused() {
+        let bad = [
+            "/etc/passwd", "../x.parquet", "a/../../x", "s3://b/x", "file:/x", "%2e%2e/x", "a/%2E./x", "..\\x", "%2Fetc/x",
+            "C:/x",
+        ];
+        for path in bad {
+            assert!(leaves_the_folder(path), "{path}");
+            for kind in ["add", "remove"] {
+                let line = format!(
+                    "{{\"{kind}\":{{\"path\":{},\"size\":1,\"modificationTime\":1,\"dataChange\":true}}}}",
+                    serde_json::Value::from(path)
+                );
+                let action: Action = serde_json::from_str(&line).unwrap();
+                assert!(action.check_paths("0.json").is_err(), "{line}");
+            }
+        }
+        for path in ["tidewire-1.parquet", "part=a:b/x", "day=2026-01-01/a..b.parquet", "a%20b/x"] {
+            assert!(!leaves_the_folder(path), "{path}");
+        }
+        let vector = |text: &str| {
+            let line = serde_json::json!({"remove": {"path": "x", "dataChange": true,
+                "deletionVector": {"storageType": "u", "pathOrInlineDv": text, "sizeInBytes": 1, "cardinality": 1}}});
+            serde_json::from_value::<Action>(line).unwrap().check_paths("0.json")
+        };
+        assert!(vector("/b:/aqEH.-t@S}K{vb[*").is_ok());
+        assert!(vector("ab/b:/aqEH.-t@S}K{vb[*").is_ok());
+        assert!(vector("../b:/aqEH.-t@S}K{vb[*").is_err());
+    }
+}

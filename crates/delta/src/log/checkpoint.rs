@@ -137,7 +137,10 @@ pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
 pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::bug(format!("checkpoint {version} can't be written: {e}"));
     let schema = schema();
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_created_by(crate::data::CREATED_BY.into())
+        .build();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties)).map_err(|e| failed(&e))?;
     let mut decoder = arrow_json::ReaderBuilder::new(schema)
@@ -159,6 +162,15 @@ pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Resul
         "version": version, "size": lines.len(), "sizeInBytes": bytes.len(), "numOfAddFiles": adds,
     });
     store.put(&format!("{FOLDER}/_last_checkpoint"), pointer.to_string().as_bytes())
+}
+
+/// Did Tidewire write the checkpoint of this version? Then it knew all that came before.
+pub(super) fn is_ours(store: &Store, version: u64) -> Result<bool> {
+    let name = format!("{FOLDER}/{version:020}.checkpoint.parquet");
+    let Some(bytes) = store.read(&name)? else { return Ok(false) };
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes));
+    let by = |r: ParquetRecordBatchReaderBuilder<_>| r.metadata().file_metadata().created_by().map(str::to_string);
+    Ok(reader.ok().and_then(by).is_some_and(|by| by.starts_with("tidewire ")))
 }
 
 pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> Result<()> {

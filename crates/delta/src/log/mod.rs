@@ -2,12 +2,13 @@
 
 pub mod action;
 mod checkpoint;
+pub mod foreign;
 mod state;
 
 pub use checkpoint::{checkpoint_lines, clean_up, write_checkpoint};
 pub use state::State;
 
-use crate::store::{Store, RESTORE};
+use crate::store::{Staged, Store, RESTORE};
 use action::Action;
 use tidewire_change::{Error, Result};
 
@@ -20,13 +21,22 @@ pub fn commit_name(version: u64) -> String {
 
 /// Puts a version unless somebody else has put it already: false then.
 pub fn put(store: &Store, version: u64, actions: &[Action]) -> Result<bool> {
+    store.put_if_absent(&commit_name(version), &lines(actions)?)
+}
+
+/// Starts to write a commit, whatever version it will become.
+pub fn stage(store: &Store, actions: &[Action]) -> Result<Staged> {
+    store.stage(&format!("{FOLDER}/commit"), &lines(actions)?)
+}
+
+fn lines(actions: &[Action]) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(actions.len() * 512);
     for action in actions {
         serde_json::to_writer(&mut bytes, action)
             .map_err(|e| Error::bug("a log action has no JSON form").caused_by(e))?;
         bytes.push(b'\n');
     }
-    store.put_if_absent(&commit_name(version), &bytes)
+    Ok(bytes)
 }
 
 /// The actions of a version; none when it doesn't exist.
@@ -42,6 +52,7 @@ fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {
         .map(|line| {
             serde_json::from_slice(line)
                 .map_err(|e| Error::invalid(format!("{place} isn't a Delta commit: {e}")).caused_by(e).hint(RESTORE))
+                .and_then(|action: Action| action.check_paths(place).map(|()| action))
         })
         .collect()
 }

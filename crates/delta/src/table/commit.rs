@@ -3,11 +3,12 @@ use super::pending::Pending;
 use super::{domain, progress_action, protocol_of, Table, LAYOUT_DOMAIN};
 use crate::log;
 use crate::log::action::{Action, Add, Txn};
+use crate::store::Syncing;
 use crate::vector;
 use roaring::RoaringBitmap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Error, Progress, Result};
+use tidewire_change::{Progress, Result};
 
 /// What a commit did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +43,8 @@ impl Table {
         mark.high = self.pending.high;
         let (actions, touched) = self.actions(progress, &mark)?;
         committed.bytes += touched.iter().filter(|t| t.is_new).map(|t| t.add.size as u64).sum::<u64>();
-        self.put(actions)?;
+        let syncing = std::mem::take(&mut self.pending.syncing);
+        self.put(actions, syncing)?;
         self.mark = mark;
         let pending = std::mem::replace(&mut self.pending, Pending::new(&self.mark));
         self.take_over(pending, touched)?;
@@ -75,7 +77,6 @@ impl Table {
             actions.push(domain(LAYOUT_DOMAIN, self.layout.as_ref())?.into());
         }
         let touched = self.touch(&mut actions, millis)?;
-        self.store.sync_folder_of(log::FOLDER)?;
         Ok((actions, touched))
     }
 
@@ -127,7 +128,9 @@ impl Table {
         }
         let vectors: Vec<&RoaringBitmap> = touched.iter().filter_map(|t| t.vector.as_deref()).collect();
         if !vectors.is_empty() {
-            let mut references = vector::write(&self.store, &vectors)?.into_iter();
+            let (references, syncing) = vector::write(&self.store, &vectors)?;
+            self.pending.syncing.push(syncing);
+            let mut references = references.into_iter();
             for touched in touched.iter_mut().filter(|t| t.vector.is_some()) {
                 touched.add.deletion_vector = references.next();
             }
@@ -136,31 +139,20 @@ impl Table {
         Ok(touched)
     }
 
-    /// Puts the next version; when somebody else was faster, looks at what they did.
-    pub(super) fn put(&mut self, actions: Vec<Action>) -> Result<()> {
+    /// Puts the next version, once all that it names is durable; when somebody else was faster, looks at what they did.
+    pub(super) fn put(&mut self, actions: Vec<Action>, syncing: Vec<Syncing>) -> Result<()> {
+        let mut staged = log::stage(&self.store, &actions)?;
+        // The names of the files in the table's folder.
+        let folder = self.store.sync_folder_later(log::FOLDER)?;
+        syncing.into_iter().chain([folder]).try_for_each(Syncing::wait)?;
+        staged.wait()?;
         loop {
             let version = self.state.version + 1;
-            if log::put(&self.store, version, &actions)? {
+            if self.store.publish(&staged, &log::commit_name(version))? {
                 self.state.apply(version, actions);
                 return Ok(());
             }
-            let place = self.store.path(&log::commit_name(version)).display().to_string();
-            let Some(theirs) = log::read(&self.store, version)? else { continue };
-            let prefix = format!("tidewire/{}/", self.config.owner());
-            if theirs.iter().any(|a| a.txn.as_ref().is_some_and(|t| t.app_id.starts_with(&prefix))) {
-                return Err(Error::conflict(format!("another instance owns this table: it put {place}"))
-                    .hint("stop one of the two processes that run this pipeline")
-                    .on_table(self.name()));
-            }
-            let ours = |a: &Action| a.domain_metadata.as_ref().is_some_and(|d| d.domain.starts_with("tidewire"));
-            let touches =
-                |a: &Action| a.add.is_some() || a.remove.is_some() || a.meta_data.is_some() || a.protocol.is_some();
-            if theirs.iter().any(|a| touches(a) || ours(a)) {
-                return Err(
-                    Error::conflict(format!("another writer changed the table: it put {place}")).on_table(self.name())
-                );
-            }
-            self.state.apply(version, theirs);
+            self.give_way(version)?;
         }
     }
 
@@ -184,12 +176,12 @@ impl Table {
     }
 }
 
-pub(super) fn commit_info(millis: i64, operation: &str) -> Action {
+pub fn commit_info(millis: i64, operation: &str) -> Action {
     let info = serde_json::json!({
         "timestamp": millis,
         "operation": operation,
         "operationParameters": {},
-        "engineInfo": concat!("tidewire/", env!("CARGO_PKG_VERSION")),
+        "engineInfo": format!("{}{}", log::foreign::ENGINE, env!("CARGO_PKG_VERSION")),
     });
     Action { commit_info: Some(info), ..Action::default() }
 }

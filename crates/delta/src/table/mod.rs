@@ -3,13 +3,15 @@
 mod commit;
 mod fetch;
 mod files;
+mod foreign;
 mod pending;
 mod rebuild;
-mod upkeep;
+pub mod upkeep;
 mod whole_row;
 mod write;
 
-pub use commit::Committed;
+pub use commit::{commit_info, Committed};
+pub use rebuild::index_store;
 
 use crate::config::Config;
 use crate::index::{Index, Stamp};
@@ -64,6 +66,8 @@ pub struct Table {
     index: Option<Index>,
     pending: Pending,
     upkeep: upkeep::Upkeep,
+    /// Until the index is open.
+    moved: foreign::Moved,
 }
 
 /// What lies in a folder.
@@ -108,9 +112,16 @@ impl Table {
             let error = Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner()));
             return Ok(Found::Foreign(error.hint("give each pipeline and sink a path of its own")));
         }
+        let others = log::foreign::others_since(&store, state.version)?;
+        let (state, moved) = match others.is_empty() {
+            true => (state, foreign::Moved::default()),
+            false => foreign::take_in(&store, others)?,
+        };
         state.check_writable(&place)?;
         let files = Files::new(&state, &BTreeMap::new(), 0)?;
-        Ok(Found::Ours(Box::new(Table::of(store, config, state, mark, layout, files))))
+        let mut table = Table::of(store, config, state, mark, layout, files);
+        table.moved = moved;
+        Ok(Found::Ours(Box::new(table)))
     }
 
     fn of(store: Store, config: Arc<Config>, state: State, mark: Mark, layout: Layout, files: Files) -> Table {
@@ -127,6 +138,7 @@ impl Table {
             keys,
             files,
             index: None,
+            moved: foreign::Moved::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 use super::Mark;
 use crate::data::Written;
 use crate::rows::Stamp;
+use crate::store::Syncing;
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet};
 use tidewire_change::{Position, Row};
@@ -10,6 +11,8 @@ pub struct Pending {
     pub buffer: Option<Buffer>,
     /// Files that are on disk, by number.
     pub files: BTreeMap<u32, Written>,
+    /// Their contents on the way there.
+    pub syncing: Vec<Syncing>,
     /// Rows that newer ones replace, by file; pending files among them.
     pub strikes: BTreeMap<u32, RoaringBitmap>,
     /// Files of the table that go as a whole.
@@ -45,6 +48,7 @@ impl Pending {
         Pending {
             buffer: None,
             files: BTreeMap::new(),
+            syncing: Vec::new(),
             strikes: BTreeMap::new(),
             removed: BTreeSet::new(),
             emptied: false,

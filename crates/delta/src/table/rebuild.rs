@@ -1,14 +1,21 @@
 //! Brings the index up to date with the table: after a crash, or from nothing.
 
 use super::files::Files;
+use super::foreign::Unchecked;
 use super::Table;
+use crate::config::Config;
 use crate::data::{self, Rows};
-use crate::index::{Index, KeyMap, Place};
+use crate::index::{Index, KeyMap, MovedRows, Place};
 use crate::key::{copy_key, KeyReader};
 use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
 use crate::store::Store;
 use std::collections::BTreeMap;
-use tidewire_change::{Key, Result, Row, Schema};
+use tidewire_change::{Key, Result, Row, Schema, TableName};
+
+/// Entries that are sorted in memory at once (48 bytes each) while an index is built.
+const ENTRIES_AT_ONCE: usize = 512 * 1024;
+/// Between two lines about an index that is being built, in microseconds.
+const TELL_EVERY: i64 = 2_000_000;
 
 /// Reads keys out of data files: only the key's columns, or all where the whole row is the key.
 pub(super) struct KeyScan {
@@ -79,21 +86,18 @@ impl Table {
         if stamp.is_none() {
             index.clear(self.stamp_of_nothing())?;
         }
-        let missing: Vec<u32> = self.files.live.keys().copied().filter(|number| !known.contains_key(number)).collect();
+        let moved = std::mem::take(&mut self.moved);
+        let unchecked = if numbered { Unchecked::default() } else { moved.unchecked(&self.files, &known) };
+        let is_missing = |number: &u32| !known.contains_key(number) && !unchecked.files.contains(number);
+        let missing: Vec<u32> = self.files.live.keys().copied().filter(is_missing).collect();
         self.index = Some(index);
-        if !missing.is_empty() {
-            let rows: u64 = missing.iter().map(|number| self.files.live[number].rows).sum();
-            tracing::info!(table = %self.name(), files = missing.len(), rows, "reading keys into the index");
-            self.index_files(&missing, numbered)?;
-        }
-        Ok(())
+        self.index_files(&missing, numbered, None)?;
+        // After all others: their rows are compared with what the index says of them.
+        self.index_files(&unchecked.files, numbered, Some(&unchecked))
     }
 
     fn index_store(&self) -> Store {
-        Store::new(match &self.config.index_dir {
-            Some(folder) => folder.join(super::folder_of(self.name())),
-            None => self.store.path("_tidewire"),
-        })
+        index_store(&self.config, &self.store, self.name())
     }
 
     /// The index of a table that is about to lose all its rows.
@@ -108,36 +112,80 @@ impl Table {
         crate::index::Stamp { files: BTreeMap::new(), ..self.stamp() }
     }
 
-    fn index_files(&mut self, missing: &[u32], numbered: bool) -> Result<()> {
+    /// Reads the keys of files into the index, which has none of them. `unchecked`: they are another engine's, and their rows
+    /// must be those that the index knows.
+    fn index_files(&mut self, files: &[u32], numbered: bool, unchecked: Option<&Unchecked>) -> Result<()> {
+        let (Some(index), false) = (&self.index, files.is_empty()) else { return Ok(()) };
+        let all: u64 = files.iter().map(|number| self.files.live[number].rows).sum();
+        let mut progress = Progress { began: self.config.now(), told: self.config.now(), all, read: 0 };
         let mut scan = KeyScan::new(&self.layout);
         let mut copies: KeyMap<u32> = KeyMap::default();
-        for file in missing {
-            let vector = self.files.vector(&self.store, *file)?;
+        let mut entries = MovedRows::new(index.store().clone(), ENTRIES_AT_ONCE);
+        let columns: Vec<String> = scan.projection().into_iter().map(String::from).collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let (store, mut keys, mut rows) = (self.store.clone(), Vec::new(), 0);
+        for file in files {
+            let vector = self.files.vector(&store, *file)?;
             let path = self.files.live[file].path.clone();
-            let Some(index) = self.index.as_mut() else { break };
-            let columns: Vec<String> = scan.projection().into_iter().map(String::from).collect();
-            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-            data::read(&self.store, &path, &columns, Rows::But(vector.as_deref()), |numbers, batch| {
+            data::read(&store, &path, &columns, Rows::But(vector.as_deref()), |numbers, batch| {
                 let marks = Marks::of(batch)?;
-                scan.keys(batch, |i, key, _| {
-                    let mut key = key;
+                keys.clear();
+                scan.keys(batch, |_, key, _| {
+                    let copy = copies.get(&key).copied().unwrap_or(0);
+                    keys.push(if numbered { copy_key(key, copy) } else { key });
                     if numbered {
-                        let number = copies.entry(key).or_insert(0);
-                        key = copy_key(key, *number);
-                        *number += 1;
+                        copies.insert(key, copy + 1);
                     }
-                    let place =
-                        Place { file: *file, row: numbers[i], position: marks.position(i), deleted: marks.deleted(i) };
-                    index.put(key, place);
                     Ok(())
                 })?;
-                index.spill()
+                if let Some(unchecked) = unchecked {
+                    unchecked.check(self, &keys, &marks)?;
+                }
+                rows += keys.len();
+                for (i, key) in keys.iter().enumerate() {
+                    let (position, deleted) = (marks.position(i), marks.deleted(i));
+                    entries.push(*key, Place { file: *file, row: numbers[i], position, deleted })?;
+                }
+                Ok(())
             })?;
+            progress.tell(self.name(), self.files.live[file].rows, self.config.now());
         }
-        let stamp = self.stamp();
+        let (entries, stamp) = (entries.finish()?, self.stamp());
+        if let Some(unchecked) = unchecked {
+            unchecked.check_number(self, rows, entries.len())?;
+        }
         match self.index.as_mut() {
-            Some(index) => index.commit(|| stamp),
+            Some(index) => index.add_moved(entries).and_then(|()| index.save(stamp)),
             None => Ok(()),
         }
+    }
+}
+
+/// The folder of a table's index.
+pub fn index_store(config: &Config, store: &Store, table: &TableName) -> Store {
+    Store::new(match &config.index_dir {
+        Some(folder) => folder.join(super::folder_of(table)),
+        None => store.path("_tidewire"),
+    })
+}
+
+/// How far the index is; times in microseconds.
+struct Progress {
+    began: i64,
+    told: i64,
+    all: u64,
+    read: u64,
+}
+
+impl Progress {
+    fn tell(&mut self, table: &TableName, rows: u64, now: i64) {
+        self.read += rows;
+        let is_last = self.read == self.all;
+        if now - self.told < TELL_EVERY && !(is_last && now - self.began >= TELL_EVERY) {
+            return;
+        }
+        self.told = now;
+        let percent = self.read * 100 / self.all.max(1);
+        tracing::info!(%table, rows = self.all, seconds = (now - self.began) / 1_000_000, "reading keys into the index: {percent} %");
     }
 }

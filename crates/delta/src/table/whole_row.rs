@@ -41,7 +41,7 @@ impl Table {
                 note(after, Event::Add(change.position), i)?;
             }
         }
-        let held = self.copies(&order);
+        let held = self.copies(&order)?;
         let mut incoming = Vec::with_capacity(changes.len());
         for (key, places) in order.iter().zip(held) {
             let Some((row, list)) = events.get(key) else { continue };
@@ -67,13 +67,13 @@ impl Table {
     }
 
     /// For each row all copies that the index knows, by number: they have no gaps.
-    pub(super) fn copies(&self, rows: &[u128]) -> Vec<Vec<Place>> {
+    pub(super) fn copies(&self, rows: &[u128]) -> Result<Vec<Vec<Place>>> {
         let mut copies: Vec<Vec<Place>> = vec![Vec::new(); rows.len()];
         let mut open: Vec<usize> = (0..rows.len()).collect();
         let mut number = 0;
         while !open.is_empty() {
             let keys: Vec<u128> = open.iter().map(|i| copy_key(rows[*i], number)).collect();
-            let found = self.lookup(&keys);
+            let found = self.lookup(&keys)?;
             let mut still = Vec::new();
             for (i, place) in open.iter().zip(found) {
                 if let Some(place) = place {
@@ -84,7 +84,7 @@ impl Table {
             open = still;
             number += 1;
         }
-        copies
+        Ok(copies)
     }
 
     fn copied(&self, number: u32, place: &Place) -> Copied {

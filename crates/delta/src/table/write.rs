@@ -82,7 +82,7 @@ impl Table {
         });
         let keys = rows.collect::<Result<Vec<u128>>>()?;
         refuse_twins(&keys, &self.layout)?;
-        let found = self.lookup(&keys);
+        let found = self.lookup(&keys)?;
         let mut incoming = Vec::with_capacity(changes.len());
         // Changes that need columns of the row that they replace.
         let mut partial = Vec::new();
@@ -143,8 +143,8 @@ impl Table {
         incoming
     }
 
-    pub(super) fn lookup(&self, keys: &[u128]) -> Vec<Option<Place>> {
-        self.index.as_ref().map_or_else(|| vec![None; keys.len()], |index| index.lookup(keys))
+    pub(super) fn lookup(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
+        self.index.as_ref().map_or_else(|| Ok(vec![None; keys.len()]), |index| index.lookup(keys))
     }
 
     /// Is the row that an index entry names still there?
@@ -222,7 +222,7 @@ impl Table {
         if ordered && !buffer.rows.is_sorted_by_key(|row| row.key) {
             buffer.rows.sort_unstable_by_key(|row| row.key);
         }
-        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow())?;
+        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow(), false)?;
         // Piece by piece, so that only a piece is there as text and as columns at once.
         let mut left = buffer.rows.len();
         let mut rows = buffer.rows.into_iter().zip(0u32..);
@@ -237,7 +237,9 @@ impl Table {
             }
             writer.write(&encoder.finish()?)?;
         }
-        self.pending.files.insert(buffer.file, writer.finish()?);
+        let (written, syncing) = writer.finish()?;
+        self.pending.files.insert(buffer.file, written);
+        self.pending.syncing.push(syncing);
         self.index.as_mut().map_or(Ok(()), |index| index.spill())
     }
 

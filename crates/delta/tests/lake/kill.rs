@@ -1,7 +1,9 @@
-//! A process that is killed at any moment.
+//! A process that is killed: at any moment, and at the moments at which a step is half done.
 
 use crate::support::work::{state_after, KeyKind, Random, Source};
 use crate::support::*;
+use std::collections::HashSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tidewire_change::TopicPartition;
@@ -9,21 +11,33 @@ use tidewire_connector::Sink;
 use tidewire_delta::Config;
 
 const FOLDER: &str = "TIDEWIRE_KILLED_FOLDER";
+/// What the worker ends itself at: the part of a file's name, and how many such files it lets pass.
+const POINT: &str = "TIDEWIRE_KILLED_AT";
+/// How many kills; `TIDEWIRE_KILLS=200` for a long run.
+const KILLS: &str = "TIDEWIRE_KILLS";
 const CHANGES_A_COMMIT: usize = 37;
+const CHANGES: usize = 20_000;
 
-fn config(path: &std::path::Path) -> Config {
+/// Names of files that show that a step has begun: a data file (of a commit or a merge), vectors, a commit that waits for
+/// its name, one that has it, a checkpoint, a piece of the index, the index's list of pieces.
+const POINTS: [&str; 7] = [".parquet", ".bin", ".commit.", ".json", ".checkpoint.parquet", "run-", ".index.json."];
+
+fn config(path: &Path) -> Config {
     let mut config = Config::new(path, "p", "lake");
     config.buffer_bytes = 2000;
     config.index_entries = 40;
     config.upkeep.merge_files = 4;
+    config.upkeep.classes_bytes = vec![20_000, 60_000];
     config.upkeep.checkpoint_commits = 9;
+    // So that old files are vacuumed while it runs.
+    config.upkeep.file_retention = Duration::from_secs(2);
     config
 }
 
 fn source() -> Source {
     let mut source = Source::new(KeyKind::Integer, 200);
     let mut random = Random::new(7);
-    while source.log.len() < 20_000 {
+    while source.log.len() < CHANGES {
         source.transact(&mut random, 20);
     }
     source
@@ -41,6 +55,10 @@ async fn worker() {
     let source = source();
     let mut sink = open(&config).await;
     let mut at = offset(&mut sink).await;
+    if let Ok(point) = std::env::var(POINT) {
+        let table = folder_of(&config, &source.schema);
+        std::thread::spawn(move || end_at(&table, &point));
+    }
     while at < source.log.len() {
         let end = (at + CHANGES_A_COMMIT).min(source.log.len());
         write(&mut sink, &source.schema, source.log[at..end].to_vec()).await;
@@ -50,48 +68,78 @@ async fn worker() {
     }
 }
 
-#[tokio::test]
-async fn a_kill_at_any_moment_leaves_a_valid_table_that_is_equal_and_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = config(folder.path());
-    let source = source();
-    let mut random = Random::new(11);
-    let (mut kills, mut last) = (0, 0);
-    for _ in 0..25 {
-        let mut worker = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill::worker", "--ignored"])
-            .env(FOLDER, folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        // The moment is the point: any will do.
-        std::thread::sleep(Duration::from_millis(100 + random.below(500)));
-        let ended = worker.try_wait().unwrap();
-        worker.kill().unwrap();
-        worker.wait().unwrap();
-        let mut sink = open(&config).await;
-        let at = offset(&mut sink).await;
-        assert!(at >= last, "nothing that was committed is lost");
-        last = at;
-        if at > 0 {
-            validator::check(&folder_of(&config, &source.schema));
-            assert_eq!(inspect(&config, &source.schema, None).await.0, state_after(&source.log[..at]), "at {at}");
-        }
-        match ended {
-            Some(status) => {
-                assert!(status.success());
-                break;
-            }
-            None => kills += 1,
+/// Ends the process when so many new files of that kind have come.
+fn end_at(table: &Path, point: &str) {
+    let (part, count) = point.split_once(' ').unwrap();
+    let names = || {
+        let folders = ["", "_delta_log", "_tidewire"].map(|folder| std::fs::read_dir(table.join(folder)));
+        let files = folders.into_iter().flatten().flatten().flatten();
+        files.filter_map(|f| f.file_name().into_string().ok()).filter(|name| name.contains(part)).collect::<Vec<_>>()
+    };
+    let mut seen: HashSet<String> = names().into_iter().collect();
+    let end = seen.len() + count.parse::<usize>().unwrap();
+    loop {
+        seen.extend(names());
+        if seen.len() >= end {
+            std::process::abort();
         }
     }
-    assert!(kills > 3 && last > CHANGES_A_COMMIT, "{kills} kills, {last} changes");
-    let mut sink = open(&config).await;
-    write(&mut sink, &source.schema, source.log[last..].to_vec()).await;
-    sink.commit(&progress(&source.schema, source.log.len() as u64, 1 << 40)).await.unwrap();
-    sink.settle().await.unwrap();
-    validator::check(&folder_of(&config, &source.schema));
-    assert_eq!(inspect(&config, &source.schema, None).await.0, source.sorted());
-    readers::check(&config, &source.schema, &source.sorted());
+}
+
+/// Starts a worker and sees it end: killed, or done (true).
+fn run_and_kill(folder: &Path, round: usize, random: &mut Random) -> bool {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "kill::worker", "--ignored"]).env(FOLDER, folder).env_remove(POINT);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    if round % 2 == 1 {
+        let point = POINTS[round / 2 % POINTS.len()];
+        let mut worker = command.env(POINT, format!("{point} {}", 1 + random.below(12))).spawn().unwrap();
+        return worker.wait().unwrap().success();
+    }
+    let mut worker = command.spawn().unwrap();
+    // The moment is the point: any will do.
+    std::thread::sleep(Duration::from_millis(100 + random.below(500)));
+    let ended = worker.try_wait().unwrap();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    if let Some(status) = ended {
+        assert!(status.success(), "the worker failed by itself");
+    }
+    ended.is_some()
+}
+
+#[tokio::test]
+async fn a_kill_at_any_moment_leaves_a_valid_table_that_is_equal_and_goes_on() {
+    let kills: usize = std::env::var(KILLS).ok().map_or(28, |text| text.parse().unwrap());
+    let source = source();
+    let mut random = Random::new(kills as u64);
+    let mut killed = 0;
+    while killed < kills {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path());
+        let mut last = 0;
+        while killed < kills {
+            let done = run_and_kill(folder.path(), killed, &mut random);
+            let mut sink = open(&config).await;
+            let at = offset(&mut sink).await;
+            assert!(at >= last, "nothing that was committed is lost");
+            last = at;
+            if at > 0 {
+                validator::check(&folder_of(&config, &source.schema));
+                assert_eq!(inspect(&config, &source.schema, None).await.0, state_after(&source.log[..at]), "at {at}");
+            }
+            if done {
+                break;
+            }
+            killed += 1;
+        }
+        assert!(last > CHANGES_A_COMMIT, "{last} changes");
+        let mut sink = open(&config).await;
+        write(&mut sink, &source.schema, source.log[last..].to_vec()).await;
+        sink.commit(&progress(&source.schema, source.log.len() as u64, 1 << 40)).await.unwrap();
+        sink.settle().await.unwrap();
+        validator::check(&folder_of(&config, &source.schema));
+        assert_eq!(inspect(&config, &source.schema, None).await.0, source.sorted());
+        readers::check(&config, &source.schema, &source.sorted());
+    }
 }

@@ -1,6 +1,8 @@
 //! The sink against a model in memory, read back by `Inspect` and by other engines.
 
+mod by_hand;
 mod faults;
+mod foreign;
 mod keyless;
 mod kill;
 mod random;

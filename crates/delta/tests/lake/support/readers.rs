@@ -6,7 +6,7 @@ use std::process::Command;
 
 pub const READERS: [&str; 3] = ["duckdb", "polars", "deltalake"];
 
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     let default = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/tidewire/venv");
     let venv = std::env::var_os("TIDEWIRE_VENV").map_or_else(default, PathBuf::from);
     let python = venv.join("bin/python");

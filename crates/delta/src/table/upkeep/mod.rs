@@ -1,26 +1,29 @@
-//! Keeps a table small and quick to read: merges files, writes checkpoints, removes what nobody reads any more. The work is
+//! Keeps a table small and quick to read: merges files, writes checkpoints, removes what nobody reads any more. A merge is
 //! done by a thread against the version at which it starts; what happened meanwhile is carried over when it is committed.
+
+mod clean;
+mod merge;
+
+pub use clean::{is_ours, names_in_use, vacuum, Cleaned};
 
 use super::commit::commit_info;
 use super::files::{LiveFile, Vector};
-use super::rebuild::KeyScan;
 use super::Table;
-use crate::data::{self, FileWriter, Rows, Written};
+use crate::background;
+use crate::data::Written;
 use crate::index::{MovedRows, MovedRun, Place};
 use crate::key::copy_key;
 use crate::log::action::{Action, Add};
-use crate::log::{self, State};
-use crate::rows::{Layout, Marks};
-use crate::store::Store;
+use crate::log::State;
 use crate::vector;
-use arrow_array::{new_null_array, RecordBatch};
+use merge::MergeWork;
 use roaring::RoaringBitmap;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidewire_change::{Error, Key, Result};
 
-pub(super) struct Upkeep {
+pub struct Upkeep {
     merge: Option<Merge>,
     checkpoint: Option<JoinHandle<()>>,
     /// Version of the last checkpoint.
@@ -92,6 +95,21 @@ impl Table {
         self.checkpoint()
     }
 
+    /// Merges until nothing is left to merge. Returns how many merges that took.
+    pub fn merge_all(&mut self) -> Result<u64> {
+        self.open_index()?;
+        let mut merges = 0;
+        loop {
+            self.start_merge()?;
+            if self.upkeep.merge.is_none() {
+                self.settle()?;
+                return Ok(merges);
+            }
+            self.end_merge(true)?;
+            merges += 1;
+        }
+    }
+
     fn vectors(&self) -> usize {
         self.files.live.values().filter(|file| file.struck() > 0).count()
     }
@@ -108,9 +126,13 @@ impl Table {
             return Some(numbers);
         }
         // Numbers of copies are looked up at the end of a merge: such merges stay small.
-        let classes = if self.layout.schema.key == Key::WholeRow { 1 } else { rules.classes_bytes.len() };
+        let mut classes = rules.classes_bytes.clone();
+        match self.layout.schema.key {
+            Key::WholeRow => classes.truncate(1),
+            _ => self.widen(&mut classes),
+        }
         let mut above = 0;
-        for below in rules.classes_bytes.iter().take(classes) {
+        for below in &classes {
             let of_class = |number: &&u32| (above..*below).contains(&size(number));
             let numbers: Vec<u32> =
                 self.files.live.keys().filter(of_class).copied().take(2 * rules.merge_files).collect();
@@ -125,6 +147,16 @@ impl Table {
         let worst =
             self.files.live.iter().filter(|(_, file)| worn(file)).max_by(|a, b| part(a.1).total_cmp(&part(b.1)));
         worst.map(|(number, _)| vec![*number])
+    }
+
+    /// A large table gets classes above: its files grow with it, so that all of them can have vectors at once and stay
+    /// below the number that readers bear.
+    fn widen(&self, classes: &mut Vec<u64>) {
+        let all: u64 = self.files.live.values().map(LiveFile::live_bytes).sum();
+        let wanted = all / (self.config.upkeep.vectors_max as u64 / 2).max(1);
+        while let Some(top) = classes.last().copied().filter(|top| (1..wanted).contains(top)) {
+            classes.push(top.saturating_mul(4));
+        }
     }
 
     fn start_merge(&mut self) -> Result<()> {
@@ -149,10 +181,7 @@ impl Table {
             output,
             entries_max: self.config.index_entries,
         };
-        let worker = std::thread::Builder::new()
-            .name("delta-merge".into())
-            .spawn(move || work.run())
-            .map_err(|e| Error::io(e, "a thread can't be started"))?;
+        let worker = background::start("delta-merge", move || work.run())?;
         self.upkeep.merge = Some(Merge { inputs, output, worker });
         Ok(())
     }
@@ -212,9 +241,14 @@ impl Table {
                 actions.push(add.remove(millis, false).into());
             }
         }
-        let mut file = None;
+        let (mut file, mut syncing) = (None, Vec::new());
         if let Some(written) = merged.written.as_ref().filter(|written| struck.len() < written.rows) {
-            let vectors = if struck.is_empty() { Vec::new() } else { vector::write(&self.store, &[&struck])? };
+            let mut vectors = Vec::new();
+            if !struck.is_empty() {
+                let (references, written) = vector::write(&self.store, &[&struck])?;
+                vectors = references;
+                syncing.push(written);
+            }
             let add = Add {
                 path: written.path.clone(),
                 partition_values: BTreeMap::new(),
@@ -231,8 +265,7 @@ impl Table {
             file = Some(live);
             actions.push(Action::from(add));
         }
-        self.store.sync_folder_of(log::FOLDER)?;
-        self.put(actions)?;
+        self.put(actions, syncing)?;
         inputs.iter().for_each(|input| self.files.remove(input.number));
         if let Some(file) = file {
             self.files.insert(output, file);
@@ -243,7 +276,7 @@ impl Table {
     /// Gives rows of a table without a key that moved the copy numbers that they had.
     fn number_copies(&self, moved: Vec<(u128, (u32, u32), Place)>) -> Result<Vec<(u128, Place)>> {
         let hashes: Vec<u128> = moved.iter().map(|(hash, ..)| *hash).collect();
-        let copies = self.copies(&hashes);
+        let copies = self.copies(&hashes)?;
         let number =
             |places: &[Place], (file, row): (u32, u32)| places.iter().position(|p| (p.file, p.row) == (file, row));
         let mut numbered = Vec::with_capacity(moved.len());
@@ -255,124 +288,4 @@ impl Table {
         }
         Ok(numbered)
     }
-
-    fn checkpoint(&mut self) -> Result<()> {
-        let rules = &self.config.upkeep;
-        let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
-        if running || self.state.version < self.upkeep.checkpointed + rules.checkpoint_commits {
-            return Ok(());
-        }
-        self.upkeep.wait_for_checkpoint();
-        let now = self.config.now();
-        let keep_files_from = now - rules.file_retention.as_micros() as i64;
-        let keep_log_from = now - rules.log_retention.as_micros() as i64;
-        self.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_files_from / 1000);
-        let lines = log::checkpoint_lines(&self.state, keep_files_from / 1000)?;
-        let named = names_in_use(&self.state)?;
-        let (store, version) = (self.store.clone(), self.state.version);
-        let work = move || {
-            let done = log::write_checkpoint(&store, version, &lines)
-                .and_then(|()| log::clean_up(&store, keep_log_from))
-                .and_then(|_| vacuum(&store, &named, keep_files_from));
-            if let Err(e) = done {
-                tracing::warn!("upkeep of {}: {e}", store.root().display());
-            }
-        };
-        let thread = std::thread::Builder::new().name("delta-checkpoint".into()).spawn(work);
-        self.upkeep.checkpoint = Some(thread.map_err(|e| Error::io(e, "a thread can't be started"))?);
-        self.upkeep.checkpointed = version;
-        Ok(())
-    }
-}
-
-/// Files that the table, or a version within the retention, holds.
-fn names_in_use(state: &State) -> Result<HashSet<String>> {
-    let live = state.files.values().map(|add| (&add.path, &add.deletion_vector));
-    let gone = state.tombstones.values().map(|tombstone| (&tombstone.path, &tombstone.vector));
-    let mut names = HashSet::new();
-    for (path, vector) in live.chain(gone) {
-        names.insert(path.to_string());
-        if let Some(vector) = vector {
-            names.extend(vector::file_of(vector)?);
-        }
-    }
-    Ok(names)
-}
-
-/// Removes our files that nobody names and that are older than `keep_from` (microseconds): what the table held once, and
-/// what a crash left.
-fn vacuum(store: &Store, named: &HashSet<String>, keep_from: i64) -> Result<u64> {
-    let ours = |name: &str| {
-        (name.starts_with(data::PREFIX) && name.ends_with(".parquet"))
-            || (name.starts_with("deletion_vector_") && name.ends_with(".bin"))
-    };
-    let mut gone = 0;
-    for file in store.list("")? {
-        if ours(&file.name) && !named.contains(&file.name) && file.modified < keep_from {
-            store.remove(&file.name)?;
-            gone += 1;
-        }
-    }
-    Ok(gone)
-}
-
-struct MergeWork {
-    store: Store,
-    index_store: Option<Store>,
-    layout: Arc<Layout>,
-    inputs: Vec<Input>,
-    output: u32,
-    entries_max: usize,
-}
-
-impl MergeWork {
-    fn run(self) -> Result<Merged> {
-        let schema = self.layout.arrow();
-        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let mut writer = FileWriter::create(&self.store, &self.layout, schema.clone())?;
-        let mut scan = self.index_store.is_some().then(|| KeyScan::new(&self.layout));
-        let index_store = self.index_store.clone().unwrap_or_else(|| self.store.clone());
-        let mut moved = MovedRows::new(index_store, self.entries_max);
-        let numbered = self.layout.schema.key == Key::WholeRow;
-        let (mut copies, mut bases, mut next) = (Vec::new(), Vec::with_capacity(self.inputs.len()), 0u32);
-        for input in &self.inputs {
-            bases.push(next);
-            data::read(&self.store, &input.path, &columns, Rows::But(input.struck.as_deref()), |numbers, batch| {
-                let marks = Marks::of(batch)?;
-                if let Some(scan) = &mut scan {
-                    scan.keys(batch, |i, key, _| {
-                        let (position, deleted) = (marks.position(i), marks.deleted(i));
-                        let place = Place { file: self.output, row: next + i as u32, position, deleted };
-                        if numbered {
-                            copies.push((key, (input.number, numbers[i]), place));
-                            return Ok(());
-                        }
-                        moved.push(key, place)
-                    })?;
-                }
-                next += batch.num_rows() as u32;
-                writer.write(&conform(batch, &schema)?)
-            })?;
-        }
-        let rows = writer.rows();
-        let written = writer.finish()?;
-        let written = match rows {
-            0 => {
-                self.store.remove(&written.path)?;
-                None
-            }
-            _ => Some(written),
-        };
-        Ok(Merged { written, bases, moved: moved.finish()?, copies })
-    }
-}
-
-/// The batch with the columns of `schema`, in its order; those that it lacks are NULL.
-fn conform(batch: &RecordBatch, schema: &Arc<arrow_schema::Schema>) -> Result<RecordBatch> {
-    let column = |field: &Arc<arrow_schema::Field>| match batch.column_by_name(field.name()) {
-        Some(array) => array.clone(),
-        None => new_null_array(field.data_type(), batch.num_rows()),
-    };
-    RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())
-        .map_err(|e| Error::invalid(format!("a file of the table doesn't fit its columns: {e}")).caused_by(e))
 }

@@ -1,0 +1,94 @@
+//! Checkpoints, and the removal of what nobody reads any more.
+
+use crate::background;
+use crate::data;
+use crate::log::{self, State};
+use crate::store::Store;
+use crate::table::Table;
+use crate::vector;
+use std::collections::HashSet;
+use tidewire_change::Result;
+
+/// What a clean-up took away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+impl Table {
+    /// Writes a checkpoint in the background when it is time for one, and cleans up behind it.
+    pub(super) fn checkpoint(&mut self) -> Result<()> {
+        let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
+        let next = self.upkeep.checkpointed + self.config.upkeep.checkpoint_commits;
+        if running || self.state.version < next {
+            return Ok(());
+        }
+        self.upkeep.wait_for_checkpoint();
+        let work = self.checkpoint_work()?;
+        let place = self.store.root().display().to_string();
+        let logged = move || match work() {
+            Ok(_) => {}
+            Err(e) => tracing::warn!("upkeep of {place}: {e}"),
+        };
+        self.upkeep.checkpoint = Some(background::start("delta-checkpoint", logged)?);
+        Ok(())
+    }
+
+    /// Writes a checkpoint now and cleans up behind it.
+    pub fn checkpoint_now(&mut self) -> Result<Cleaned> {
+        self.upkeep.wait_for_checkpoint();
+        self.checkpoint_work()?()
+    }
+
+    fn checkpoint_work(&mut self) -> Result<impl FnOnce() -> Result<Cleaned> + Send + 'static> {
+        let rules = &self.config.upkeep;
+        let now = self.config.now();
+        let keep_files_from = now - rules.file_retention.as_micros() as i64;
+        let keep_log_from = now - rules.log_retention.as_micros() as i64;
+        self.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_files_from / 1000);
+        let lines = log::checkpoint_lines(&self.state, keep_files_from / 1000)?;
+        let named = names_in_use(&self.state)?;
+        let (store, version) = (self.store.clone(), self.state.version);
+        self.upkeep.checkpointed = version;
+        Ok(move || {
+            log::write_checkpoint(&store, version, &lines)?;
+            log::clean_up(&store, keep_log_from)?;
+            vacuum(&store, &named, keep_files_from)
+        })
+    }
+}
+
+/// Files that the table, or a version within the retention, holds.
+pub fn names_in_use(state: &State) -> Result<HashSet<String>> {
+    let live = state.files.values().map(|add| (&add.path, &add.deletion_vector));
+    let gone = state.tombstones.values().map(|tombstone| (&tombstone.path, &tombstone.vector));
+    let mut names = HashSet::new();
+    for (path, vector) in live.chain(gone) {
+        names.insert(path.to_string());
+        if let Some(vector) = vector {
+            names.extend(vector::file_of(vector)?);
+        }
+    }
+    Ok(names)
+}
+
+/// Removes our files that nobody names and that are older than `keep_from` (microseconds): what the table held once, and
+/// what a crash left.
+pub fn vacuum(store: &Store, named: &HashSet<String>, keep_from: i64) -> Result<Cleaned> {
+    let mut gone = Cleaned::default();
+    for file in store.list("")? {
+        if is_ours(&file.name) && !named.contains(&file.name) && file.modified < keep_from {
+            store.remove(&file.name)?;
+            gone.files += 1;
+            gone.bytes += file.size;
+        }
+    }
+    Ok(gone)
+}
+
+/// A data file or a file of vectors that Tidewire wrote, by its name.
+pub fn is_ours(name: &str) -> bool {
+    (name.starts_with(data::PREFIX) && name.ends_with(".parquet"))
+        || (name.starts_with("deletion_vector_") && name.ends_with(".bin"))
+}
