@@ -55,7 +55,9 @@ pub enum Command {
     #[command(subcommand)]
     Table(Table),
     /// Which versions of a lake's tables belong together, and how DuckDB and Spark read them
-    #[command(after_help = "Examples:\n  tidewire cut --at latest\n  tidewire cut pipeline.yaml --at 2026-01-31T12:00:00Z")]
+    #[command(
+        after_help = "Examples:\n  tidewire cut --at latest\n  tidewire cut pipeline.yaml --at 2026-01-31T12:00:00Z"
+    )]
     Cut(Cut),
     /// Print the SQL that the PostgreSQL sink runs for a table
     #[command(after_help = "Example:\n  tidewire sql pipeline.yaml --table shop.orders")]

@@ -77,8 +77,12 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Topic(Topic::List(args)) => return commands::topic::list(&load(cli, &args.config)?, args),
         Command::Topic(Topic::Read(args)) => return commands::topic::read(&load(cli, &args.config)?, args),
         Command::Cut(args) => return commands::cut::run(&load(cli, &args.config)?, args).await,
-        Command::Table(Table::Describe(args)) => return commands::table::describe(&load(cli, &args.config)?, args).await,
-        Command::Table(Table::Maintain(args)) => return commands::table::maintain(&load(cli, &args.config)?, args).await,
+        Command::Table(Table::Describe(args)) => {
+            return commands::table::describe(&load(cli, &args.config)?, args).await
+        }
+        Command::Table(Table::Maintain(args)) => {
+            return commands::table::maintain(&load(cli, &args.config)?, args).await
+        }
         Command::Table(Table::Vacuum(args)) => return commands::table::vacuum(&load(cli, &args.config)?, args).await,
         Command::Slot(Slot::List(args)) => return commands::slot::list(&load(cli, &args.config)?, args).await,
         Command::Slot(Slot::Drop(args)) => return commands::slot::drop_slot(&load(cli, &args.config)?, args).await,

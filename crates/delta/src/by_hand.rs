@@ -176,9 +176,8 @@ impl Seen {
         let store = Store::new(config.path.join(folder_of(table)));
         let place = store.root().display().to_string();
         let state = State::load(&store, None)?.ok_or_else(|| nothing(&store, table))?;
-        let (mark, _): (Mark, Layout) = read_domains(&state, &place)?.ok_or_else(|| {
-            Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"))
-        })?;
+        let (mark, _): (Mark, Layout) = read_domains(&state, &place)?
+            .ok_or_else(|| Error::invalid(format!("{place} is a Delta table that Tidewire didn't make")))?;
         if mark.owner != config.owner() {
             return Err(Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner())));
         }

@@ -149,7 +149,8 @@ fn rows(store: &Store, state: &State) -> Result<Vec<Cut>> {
         data::read(store, path, &columns, Rows::But(None), |_, batch| {
             let long = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
             let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
-            let through = batch.column_by_name(columns[1]).and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
+            let through =
+                batch.column_by_name(columns[1]).and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
             let (Some(lsn), Some(through), Some(schema), Some(table), Some(version)) =
                 (long(columns[0]), through, text(columns[2]), text(columns[3]), long(columns[4]))
             else {
@@ -198,7 +199,8 @@ fn protocol() -> Protocol {
 }
 
 fn metadata(config: &Config, millis: i64) -> Metadata {
-    let field = |(name, kind): &(&str, &str)| serde_json::json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
+    let field =
+        |(name, kind): &(&str, &str)| serde_json::json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
     let fields: Vec<_> = COLUMNS.iter().map(field).collect();
     Metadata {
         id: uuid::Uuid::new_v4().to_string(),

@@ -85,6 +85,7 @@ mod tests {
             duckdb(&table),
             "CREATE VIEW \"my_a\"\"b`c\" AS SELECT * FROM delta_scan('/l/it''s', version => 7) WHERE NOT _deleted;"
         );
-        assert!(spark(&table).starts_with("CREATE TEMPORARY VIEW `my_a\"b``c` AS SELECT * FROM delta.`/l/it's` VERSION AS OF 7"));
+        assert!(spark(&table)
+            .starts_with("CREATE TEMPORARY VIEW `my_a\"b``c` AS SELECT * FROM delta.`/l/it's` VERSION AS OF 7"));
     }
 }

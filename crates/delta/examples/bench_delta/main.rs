@@ -136,9 +136,13 @@ async fn commits(folder: &Path, rows: u64) -> Result<()> {
         "settled_after_s": start.elapsed().as_secs_f64(), "memory_mb": bench.memory_kb / 1024, "load": load(),
     }));
     bench.memory_kb = 0;
-    for (changes, keys) in
-        [(10_000, Keys::Uniform), (10_000, Keys::Zipf), (10_000, Keys::Hot), (1_000, Keys::Uniform), (100_000, Keys::Uniform)]
-    {
+    for (changes, keys) in [
+        (10_000, Keys::Uniform),
+        (10_000, Keys::Zipf),
+        (10_000, Keys::Hot),
+        (1_000, Keys::Uniform),
+        (100_000, Keys::Uniform),
+    ] {
         if changes * 4 < rows as usize {
             say(bench.commits("commits", changes, rows, keys).await?);
         }

@@ -248,8 +248,9 @@ impl Index {
         }
         let entries = Arc::new(std::mem::take(&mut self.memtable));
         let (store, shared) = (self.store.clone(), entries.clone());
-        let writer =
-            background::start("index-flush", move || write_entries(&store, shared.iter().map(|(k, p)| (*k, *p)).collect()))?;
+        let writer = background::start("index-flush", move || {
+            write_entries(&store, shared.iter().map(|(k, p)| (*k, *p)).collect())
+        })?;
         self.frozen = Some(Frozen { entries, stamp, writer });
         Ok(())
     }
@@ -303,8 +304,9 @@ impl Index {
         let inputs: Vec<Arc<Run>> = self.runs.iter().rev().take(count).cloned().collect();
         let names = inputs.iter().map(|run| run.name().to_string()).collect();
         let store = self.store.clone();
-        let writer =
-            background::start("index-merge", move || run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>()))?;
+        let writer = background::start("index-merge", move || {
+            run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>())
+        })?;
         self.merging = Some(Merging { inputs: names, writer });
         Ok(())
     }

@@ -136,7 +136,10 @@ pub struct Remove {
 impl Action {
     /// A file's name comes from whoever can write the log: it must lie in the table's folder.
     pub fn check_paths(&self, place: &str) -> Result<()> {
-        let files = [self.add.as_ref().map(|a| (&a.path, &a.deletion_vector)), self.remove.as_ref().map(|r| (&r.path, &r.deletion_vector))];
+        let files = [
+            self.add.as_ref().map(|a| (&a.path, &a.deletion_vector)),
+            self.remove.as_ref().map(|r| (&r.path, &r.deletion_vector)),
+        ];
         for (path, vector) in files.into_iter().flatten() {
             let vector = vector.as_ref().filter(|v| v.storage_type != "i").map(|v| v.path_or_inline_dv.as_str());
             // The last 20 characters of a vector's name are Z85, which has slashes and colons of its own.
@@ -205,7 +208,15 @@ mod tests {
     #[test]
     fn a_path_that_leaves_the_tables_folder_is_refused() {
         let bad = [
-            "/etc/passwd", "../x.parquet", "a/../../x", "s3://b/x", "file:/x", "%2e%2e/x", "a/%2E./x", "..\\x", "%2Fetc/x",
+            "/etc/passwd",
+            "../x.parquet",
+            "a/../../x",
+            "s3://b/x",
+            "file:/x",
+            "%2e%2e/x",
+            "a/%2E./x",
+            "..\\x",
+            "%2Fetc/x",
             "C:/x",
         ];
         for path in bad {

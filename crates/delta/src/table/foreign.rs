@@ -75,7 +75,8 @@ impl Unchecked {
 pub(super) fn take_in(store: &Store, others: Vec<(u64, Vec<Action>)>) -> Result<(State, Moved)> {
     let before = others.first().and_then(|(version, _)| version.checked_sub(1));
     let state = before.map(|version| State::load(store, Some(version))).transpose()?.flatten();
-    let mut state = state.ok_or_else(|| refused(store, "the log doesn't hold what was there before another writer came"))?;
+    let mut state =
+        state.ok_or_else(|| refused(store, "the log doesn't hold what was there before another writer came"))?;
     let mut moved = Moved::default();
     for (version, actions) in others {
         match judge(&state, &actions) {
@@ -116,10 +117,14 @@ impl Table {
                 self.state.check_writable(&place)
             }
             // What waits names rows of files that are gone: it is made anew from what is there now.
-            Verdict::Compaction(_) => Err(Error::conflict(format!("another writer compacted the table: it put {place}"))
-                .hint("nothing to do: what it did is taken in, and the same changes are written again")
-                .on_table(self.name())),
-            Verdict::Refused(why) => Err(refused(&self.store, &format!("{why} (version {version})")).on_table(self.name())),
+            Verdict::Compaction(_) => {
+                Err(Error::conflict(format!("another writer compacted the table: it put {place}"))
+                    .hint("nothing to do: what it did is taken in, and the same changes are written again")
+                    .on_table(self.name()))
+            }
+            Verdict::Refused(why) => {
+                Err(refused(&self.store, &format!("{why} (version {version})")).on_table(self.name()))
+            }
         }
     }
 }

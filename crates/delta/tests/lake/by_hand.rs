@@ -1,6 +1,5 @@
 //! `tidewire table` and `tidewire cut`: what they do to a table, and what they say of it.
 
-use crate::support::work::{KeyKind, Random, Source};
 use crate::support::*;
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -33,17 +32,16 @@ async fn maintaining_a_table_by_hand_leaves_few_files_and_the_same_rows() {
     // The pipeline did no upkeep.
     config.upkeep.merge_files = 1000;
     config.upkeep.checkpoint_commits = 1000;
-    let (mut source, mut random) = (Source::new(KeyKind::Integer, 400), Random::new(3));
-    let schema = source.schema.clone();
+    let schema = table("t");
     let mut sink = open(&config).await;
-    for _ in 0..40 {
-        let from = source.log.len();
-        source.transact(&mut random, 20);
-        write(&mut sink, &schema, source.log[from..].to_vec()).await;
-        let end = source.log.len() as u64;
-        sink.commit(&progress(&schema, end, source.log.last().unwrap().position.commit)).await.unwrap();
+    for commit in 1..=40 {
+        // Three rows of the commit before are replaced.
+        write(&mut sink, &schema, (commit * 5..commit * 5 + 8).map(|id| one(&schema, commit, id)).collect()).await;
+        sink.commit(&progress(&schema, commit, commit)).await.unwrap();
     }
     drop(sink);
+    let expected = inspect(&config, &schema, None).await.0;
+    assert_eq!(expected.len(), 203);
     config.upkeep.merge_files = 4;
     let work = TableWork::new(config.clone());
     let before = work.describe(&schema.table).await.unwrap();
@@ -55,7 +53,7 @@ async fn maintaining_a_table_by_hand_leaves_few_files_and_the_same_rows() {
     assert_eq!((after.rows, after.checkpoint), (before.rows, Some(after.version)));
     assert_eq!(after.boundary, before.boundary);
     validator::check(&folder_of(&config, &schema));
-    assert_eq!(inspect(&config, &schema, None).await.0, source.sorted());
+    assert_eq!(inspect(&config, &schema, None).await.0, expected);
     // Past the retention nobody reads them, and what a crash left goes, too. Files of others stay.
     let folder = folder_of(&config, &schema);
     std::fs::write(folder.join("tidewire-left.parquet"), "").unwrap();
@@ -65,11 +63,12 @@ async fn maintaining_a_table_by_hand_leaves_few_files_and_the_same_rows() {
     assert!(gone.files >= after.unused_files && gone.bytes > 0, "{gone:?} {after:?}");
     assert!(!folder.join("tidewire-left.parquet").exists() && folder.join("somebody's.parquet").exists());
     assert_eq!(work.describe(&schema.table).await.unwrap().unused_files, 0);
-    assert_eq!(inspect(&config, &schema, None).await.0, source.sorted());
+    assert_eq!(inspect(&config, &schema, None).await.0, expected);
     let mut sink = open(&config).await;
-    write(&mut sink, &schema, source.log.clone()).await;
-    sink.commit(&progress(&schema, source.log.len() as u64, 1 << 40)).await.unwrap();
-    assert_eq!(inspect(&config, &schema, None).await.0, source.sorted());
+    assert_eq!(write(&mut sink, &schema, vec![one(&schema, 40, 7)]).await.stale, 0, "7 stands at commit 1");
+    assert_eq!(write(&mut sink, &schema, vec![one(&schema, 2, 203)]).await.stale, 1);
+    drop(sink);
+    assert_eq!(inspect(&config, &schema, None).await.0, expected);
 }
 
 #[tokio::test]
@@ -143,7 +142,10 @@ async fn a_cut_names_versions_that_hold_exactly_what_was_committed_up_to_it() {
     let cuts = folder.path().join("_tidewire/cuts");
     let output = Command::new(readers::python()).args(["-c", script]).arg(&cuts).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("'lsn', 'complete_through', 'schema_name', 'table_name', 'version'] 16"), "{said} {output:?}");
+    assert!(
+        said.contains("'lsn', 'complete_through', 'schema_name', 'table_name', 'version'] 16"),
+        "{said} {output:?}"
+    );
     // An hour later their versions can't be read any more.
     now.fetch_add(2 * 3_600_000_000, Relaxed);
     write(&mut sink, &a, vec![one(&a, 22, 22)]).await;

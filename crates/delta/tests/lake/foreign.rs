@@ -61,16 +61,20 @@ fn optimize(table: &Path, edit: impl Fn(RecordBatch) -> RecordBatch) -> usize {
     let mut batches = Vec::new();
     for add in &inputs {
         let file = fs::File::open(table.join(add["path"].as_str().unwrap())).unwrap();
-        batches.extend(ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap().map(|b| edit(b.unwrap())));
+        batches
+            .extend(ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap().map(|b| edit(b.unwrap())));
     }
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let name = format!("part-{}.parquet", versions(table));
-    let mut writer = ArrowWriter::try_new(fs::File::create(table.join(&name)).unwrap(), batches[0].schema(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(fs::File::create(table.join(&name)).unwrap(), batches[0].schema(), None).unwrap();
     batches.iter().for_each(|batch| writer.write(batch).unwrap());
     writer.close().unwrap();
     let size = fs::metadata(table.join(&name)).unwrap().len();
-    let mut actions: Vec<Value> =
-        inputs.iter().map(|add| json!({"remove": {"path": add["path"], "dataChange": false, "deletionTimestamp": 1}})).collect();
+    let mut actions: Vec<Value> = inputs
+        .iter()
+        .map(|add| json!({"remove": {"path": add["path"], "dataChange": false, "deletionTimestamp": 1}}))
+        .collect();
     let stats = json!({"numRecords": rows, "tightBounds": false, "nullCount": {}}).to_string();
     actions.push(json!({"add": {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1,
         "dataChange": false, "stats": stats}}));
@@ -105,7 +109,13 @@ async fn a_compaction_by_another_engine_is_taken_in_at_once_and_after_a_restart(
         validator::check(&path);
         let mut expected: Vec<Values> = Vec::new();
         for id in 10..50u64 {
-            let commit = if (22..38).contains(&id) { 6 } else if (15..25).contains(&id) { 5 } else { id / 10 };
+            let commit = if (22..38).contains(&id) {
+                6
+            } else if (15..25).contains(&id) {
+                5
+            } else {
+                id / 10
+            };
             expected.push(vec![Some(id.to_string()), Some(format!("n{commit}"))]);
         }
         assert_eq!(inspect(&config, &schema, None).await.0, expected);
@@ -199,7 +209,10 @@ async fn a_column_added_by_another_engine_parks_its_table_alone() {
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let mut metadata = lines.filter_map(|a| a.get("metaData").cloned()).next().unwrap();
         let mut columns: Value = serde_json::from_str(metadata["schemaString"].as_str().unwrap()).unwrap();
-        columns["fields"].as_array_mut().unwrap().push(json!({"name": "n", "type": "long", "nullable": true, "metadata": {}}));
+        columns["fields"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"name": "n", "type": "long", "nullable": true, "metadata": {}}));
         metadata["schemaString"] = columns.to_string().into();
         foreign(table, "ADD COLUMNS", &[json!({"metaData": metadata})]);
     };
@@ -208,7 +221,8 @@ async fn a_column_added_by_another_engine_parks_its_table_alone() {
 
 #[tokio::test]
 async fn a_commit_that_isnt_one_parks_its_table_alone() {
-    let damage = |table: &Path| fs::write(table.join(format!("_delta_log/{:020}.json", versions(table))), "{\"add\":").unwrap();
+    let damage =
+        |table: &Path| fs::write(table.join(format!("_delta_log/{:020}.json", versions(table))), "{\"add\":").unwrap();
     only_a_stops(damage, "isn't a Delta commit").await;
 }
 
