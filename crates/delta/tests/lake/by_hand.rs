@@ -45,12 +45,13 @@ async fn maintaining_a_table_by_hand_leaves_few_files_and_the_same_rows() {
     config.upkeep.merge_files = 4;
     let work = TableWork::new(config.clone());
     let before = work.describe(&schema.table).await.unwrap();
-    assert!(before.files > 10 && before.checkpoint.is_none() && before.unused_files > 0, "{before:?}");
+    assert!(before.files > 10 && before.checkpoint.is_none(), "{before:?}");
     let done = work.maintain(&schema.table).await.unwrap();
     assert!(done.merges > 0 && done.files_after < 4 && done.files_before == before.files, "{done:?}");
     assert_eq!(done.removed_files, 0, "older versions can still be read");
     let after = work.describe(&schema.table).await.unwrap();
     assert_eq!((after.rows, after.checkpoint), (before.rows, Some(after.version)));
+    assert!(after.unused_files > 40, "{after:?}");
     assert_eq!(after.boundary, before.boundary);
     validator::check(&folder_of(&config, &schema));
     assert_eq!(inspect(&config, &schema, None).await.0, expected);
