@@ -8,6 +8,8 @@ _local = threading.local()
 
 def part(name):
     """A name as a folder of the lake."""
+    if name in ("_delta_log", "_tidewire"):
+        return "~5F" + name[1:]
     return "".join(chr(b) if re.fullmatch(rb"[A-Za-z0-9_-]", bytes([b])) else "~%02X" % b for b in name.encode())
 
 
@@ -70,16 +72,18 @@ def float_text(value, kind):
 OWN = ("_lsn", "_seq", "_op", "_ts", "_deleted", "_special")
 
 
-def column(name, columns, kinds):
-    """The Delta column of a source column. Delta's names don't differ by case only and don't hold some characters; Tidewire
-    writes those as %XX and puts `_src` in front of what would meet another column or one of its own."""
-    legal = re.sub(r"[ ,;{}()\n\t=%]", lambda m: "%%%02X" % ord(m.group()), name)
-    taken = [c.lower() for c in columns[:columns.index(name)]]
-    while legal in OWN or legal.lower() in taken or legal not in kinds:
-        taken = [t for t in taken if t != legal.lower()]
-        legal = "_src" + legal
-        assert len(legal) < 200, "no column for %s among %s" % (name, list(kinds))
-    return legal
+def lake_columns(names, kinds):
+    """Source column -> Delta column. Delta's names don't differ by case only and don't hold some characters; Tidewire writes
+    those as %XX and puts `_src` in front of what begins like one of its own or would meet another column."""
+    out, used = {}, set()
+    for name in names:
+        legal = re.sub(r"[ ,;{}()\n\t=%]", lambda m: "%%%02X" % ord(m.group()), name)
+        while legal.lower().startswith(OWN) or legal.lower() in used or legal not in kinds:
+            legal = "_src" + legal
+            assert len(legal) < 300, "no column for %s among %s" % (name, list(kinds))
+        used.add(legal.lower())
+        out[name] = legal
+    return out
 
 
 def delta_rows(lake, schema, name, columns):
@@ -91,7 +95,7 @@ def delta_rows(lake, schema, name, columns):
     cursor = duck.cursor()
     shown = cursor.execute("DESCRIBE SELECT * FROM delta_scan(?)", [path]).fetchall()
     kinds = {r[0]: r[1] for r in shown}
-    target = {c: column(c, columns, kinds) for c in columns}
+    target = lake_columns(columns, kinds)
     q = lambda s: '"' + s.replace('"', '""') + '"'
     wanted = [target[c] for c in columns] + ["_special"]
     out = []
@@ -110,6 +114,16 @@ def delta_rows(lake, schema, name, columns):
     return out
 
 
+def replica_column(name, there):
+    """Names of Tidewire's own columns, and what looks like this rule's outcome, have `_src` in front."""
+    bare = name
+    while bare.startswith("_src"):
+        bare = bare[4:]
+    ours = bare in ("_lsn", "_seq", "_op", "_ts", "_deleted", "_unchanged", "_turn")
+    keyless = bare in ("_row", "_copy") and "_src" + name in there
+    return "_src" + name if ours or keyless else name
+
+
 def replica_rows(connection, pin, schema, name, columns):
     """Live rows of a replica table as tuples of text."""
     k = connection.cursor()
@@ -122,8 +136,7 @@ def replica_rows(connection, pin, schema, name, columns):
     k.execute("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
               ("%s.%s" % (q(schema), q(name)),))
     there = {r[0] for r in k.fetchall()}
-    own = ("_lsn", "_seq", "_op", "_ts", "_deleted")
-    target = {c: ("_src" + c if c in own or ("_src" + c in there and c in own) else c) for c in columns}
+    target = {c: replica_column(c, there) for c in columns}
     parts = ["CASE WHEN num_nonnulls(%s) = 0 THEN NULL ELSE format('%%s', %s) END" % (q(target[c]), q(target[c])) for c in columns]
     k.execute("SELECT %s FROM %s.%s WHERE NOT _deleted" % (", ".join(parts), q(schema), q(name)))
     rows = k.fetchall()

@@ -4,240 +4,64 @@ its journal and delivers to a Delta table (read back by DuckDB) and a PostgreSQL
 canonical text, column by column, also after the whole journal was delivered a second time to the replica and after the
 Delta table's index was lost.
 
-    testbed/cases.py [--only 062,029] [--jobs 2] [--keep] [--folder DIR]
+    testbed/cases.py [--only 062,029] [--jobs 4] [--keep] [--folder DIR]
 
-Case files: `setup` (SQL before Tidewire starts), `start_and_go` (don't wait for the first copy), `changes` (steps in order: tx, rollback, autocommit, session + sql with
-async, must_fail, action), `tables` (name: published), `ops` (events expected in the journal, Debezium's letters; tombstones
-are not stored, reads are left out). Ends with `N passed, N failed, N skipped`; skipped ones need another source.
+A case file has
+  case, name          its number and what it is about
+  setup               SQL on the source before Tidewire starts; `replica_setup`: the same on the replica's database
+  source, replica     further keys of those sections of the configuration (url: same: the replica is in the source's
+                      database); `user`: who connects to the source
+  start_and_go        don't wait for the first copy
+  slot_before_publication   a slot of our name is there before Tidewire starts
+  changes             steps in order: tx, rollback, autocommit, session + sql (async, before_start), must_fail, action, sleep
+  tables              the tables whose copies must be equal: a list, or a map (name: published, `sinks`: in these alone)
+  named               the run at the end is complete but for what it names, by this regular expression (exit code 1)
+  ops                 [table, op, key] as Debezium would tell them, in order; `ops_total`: how many (ops are the first then)
+  events              single events by their contents (casechecks.check_events)
+  check, notes, log   regular expressions: in what `tidewire check` prints before the start, in the table's notes and
+                      findings while it runs, in the log at the end
+  ends                the start must end by itself: `code`, and `says` in the log
+  versions            [lowest, highest] of the server
+
+Ends with `N passed, N failed, N skipped`; skipped ones need another source, or a server that has what they need.
 """
-import argparse, concurrent.futures, glob, json, os, re, shutil, signal, subprocess, sys, tempfile, threading, time, traceback
+import argparse, concurrent.futures, glob, os, re, shutil, signal, sys, tempfile, time, traceback
 import psycopg2, yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import canonical, server
+import casechecks, server
+from casesteps import Steps, check_step, connect
+from pipeline import Pipeline
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PIN = ("SET timezone='UTC'; SET datestyle='ISO, MDY'; SET intervalstyle='postgres'; SET bytea_output='hex'; "
-       "SET extra_float_digits=1; SET lc_monetary='C'; SET search_path=public")
-LIMIT = 90
+KEYS = {"case", "name", "setup", "replica_setup", "source", "replica", "user", "start_and_go", "slot_before_publication", "changes",
+        "tables", "named", "ops", "ops_total", "events", "check", "notes", "log", "ends", "versions"}
+
+SINKS = ("lake", "replica")
 
 
 class Lacks(Exception):
-    """This server comes without an extension that the case needs."""
+    """This server comes without something that the case needs."""
 
 
-class Pipeline:
-    """One pipeline folder and the processes that run it, one after the other."""
-
-    def __init__(self, binary, folder, source_url, replica_url):
-        self.binary, self.folder, self.process = binary, folder, None
-        self.config = os.path.join(folder, "pipeline.yaml")
-        with open(self.config, "w") as f:
-            json.dump({
-                "source": {"postgres": {"url": source_url, "slot": "tw_" + re.sub("[^a-z0-9]", "_", os.path.basename(folder).lower())}},
-                "sinks": {"lake": {"delta": {"path": os.path.join(folder, "lake")}},
-                          "replica": {"postgres": {"url": replica_url}}},
-                "data_dir": os.path.join(folder, "journal"), "http": "127.0.0.1:%d" % server.free_port(),
-            }, f)
-
-    def log(self):
-        return open(os.path.join(self.folder, "log"), "a")
-
-    def start(self):
-        self.process = subprocess.Popen([self.binary, "run", self.config], stdout=self.log(), stderr=self.log())
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process:
-            self.process.send_signal(how)
-            self.process.wait(30)
-            self.process = None
-
-    def catch_up(self):
-        self.stop()
-        done = subprocess.run([self.binary, "run", self.config, "--until-caught-up"], stdout=self.log(), stderr=self.log(),
-                              timeout=LIMIT)
-        assert done.returncode == 0, "run --until-caught-up ended with %d\n%s" % (done.returncode, self.tail())
-
-    def tail(self):
-        with open(os.path.join(self.folder, "log")) as f:
-            return f.read()[-2500:]
-
-    def call(self, *words):
-        done = subprocess.run([self.binary, *words], capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 0, "%s ended with %d: %s" % (words, done.returncode, done.stderr[-800:])
-        return done.stdout
-
-    def wait_until_streaming(self):
-        """Until every table's snapshot is in both sinks."""
-        end = time.time() + LIMIT
-        while time.time() < end:
-            if self.process.poll() is not None:
-                raise AssertionError("tidewire ended with %d\n%s" % (self.process.returncode, self.tail()))
-            try:
-                done = subprocess.run([self.binary, "status", self.config, "--json"], capture_output=True, text=True, timeout=20)
-                if done.returncode == 0 and streaming(json.loads(done.stdout)):
-                    return
-            except (ValueError, subprocess.TimeoutExpired):
-                pass
-            time.sleep(0.1)
-        raise AssertionError("the snapshot was not done within %d s\n%s" % (LIMIT, self.tail()))
-
-
-def streaming(status):
-    source = status["source"]
-    states = [t["state"] for t in status["tables"]]
-    return source["connected"] and source["pending_reads"] == 0 and all(s in ("streaming", "parked") for s in states)
-
-
-def connect(url):
-    c = psycopg2.connect(url)
-    c.autocommit = True
-    return c
-
-
-def apply_step(step, url, sessions, threads, pipeline, fixture):
-    if "action" in step:
-        act(step["action"], pipeline, fixture)
-        return
-    c = sessions.setdefault(step["session"], connect(url)) if "session" in step else connect(url)
-    k = c.cursor()
-    if "tx" in step or "rollback" in step:
-        k.execute("BEGIN")
-        k.execute(step.get("tx") or step["rollback"])
-        k.execute("COMMIT" if "tx" in step else "ROLLBACK")
-    elif "autocommit" in step:
-        for s in step["autocommit"]:
-            c.cursor().execute(s)
-    elif "must_fail" in step:
-        try:
-            k.execute(step["must_fail"])
-        except psycopg2.Error:
-            return
-        raise AssertionError("the source took a statement that it must refuse: " + step["must_fail"][:80])
-    elif step.get("async"):
-        t = threading.Thread(target=lambda: k.execute(step["sql"]))
-        t.start()
-        threads.append(t)
-        wait_for_lock(c.get_backend_pid(), t, url)
+def load(path):
+    """A case; refuses what the runner wouldn't look at."""
+    with open(path) as f:
+        case = yaml.safe_load(f)
+    wrong = ["unknown key %s" % k for k in case if k not in KEYS]
+    wrong += ["missing key %s" % k for k in ("case", "name", "setup", "changes", "tables") if k not in case]
+    wrong += list(filter(None, map(check_step, case["changes"])))
+    for event in case.get("events", []):
+        wrong += ["unknown key %s of an event" % k for k in event if k not in casechecks.EVENT]
+    tables = case["tables"]
+    if isinstance(tables, dict):
+        wrong += ["table %s says %s" % (t, v) for t, v in tables.items() if not {"published"} <= set(v) <= {"published", "sinks"}]
+        case["published"] = {t: v.get("sinks", SINKS) for t, v in tables.items() if v.get("published")}
     else:
-        k.execute(step["sql"])
-    if "session" not in step:
-        c.close()
-
-
-def wait_for_lock(pid, thread, url):
-    c = connect(url)
-    k = c.cursor()
-    while thread.is_alive():
-        k.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,))
-        if k.fetchone() == (True,):
-            break
-        time.sleep(0.02)
-    c.close()
-
-
-def act(action, pipeline, fixture):
-    if action == "kill_consumer":
-        pipeline.stop(signal.SIGKILL)
-        pipeline.start()
-    elif action == "restart_consumer":
-        pipeline.stop()
-        pipeline.start()
-    elif action == "stop_consumer":
-        pipeline.stop()
-    elif action == "start_consumer":
-        if not pipeline.process:
-            pipeline.start()
-    elif action == "sink_fails":
-        fixture["admin"].cursor().execute("ALTER DATABASE %s ALLOW_CONNECTIONS false" % fixture["replica"])
-        fixture["admin"].cursor().execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-                                          (fixture["replica"],))
-    elif action == "sink_recovers":
-        fixture["admin"].cursor().execute("ALTER DATABASE %s ALLOW_CONNECTIONS true" % fixture["replica"])
-    elif action == "failover":
-        pass  # the tables name the run on one server; a failover has a test of its own
-    else:
-        raise AssertionError("unknown action " + action)
-
-
-def source_rows(url, table):
-    """(schema, name, columns, key, rows as text) of a source table, by the output functions of its types."""
-    c = connect(url)
-    k = c.cursor()
-    k.execute(PIN)
-    k.execute("""SELECT n.nspname, c.relname, c.relkind, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-                 WHERE nspname || '.' || relname = %s AND relkind IN ('r', 'p')""", (table,))
-    schema, name, kind, oid = k.fetchone()
-    k.execute("""SELECT attname, attgenerated <> '' FROM pg_attribute WHERE attrelid = %s AND attnum > 0
-                 AND NOT attisdropped ORDER BY attnum""", (oid,))
-    columns = [(n, g) for n, g in k.fetchall()]
-    plain = [n for n, g in columns if not g]
-    q = lambda s: '"' + s.replace('"', '""') + '"'
-    text = ["CASE WHEN num_nonnulls(%s) = 0 THEN NULL ELSE format('%%s', %s) END" % (q(n), q(n)) for n in plain]
-    k.execute("SELECT %s FROM %s%s.%s" % (", ".join(text), "" if kind == "p" else "ONLY ", q(schema), q(name)))
-    rows = k.fetchall()
-    c.close()
-    return schema, name, plain, rows
-
-
-def compare(what, columns, expected, got):
-    order = lambda r: [(v is not None, v or "") for v in r]
-    expected, got = sorted(expected, key=order), sorted(got, key=order)
-    if expected != got:
-        missing = [r for r in expected if r not in got][:4]
-        extra = [r for r in got if r not in expected][:4]
-        raise AssertionError("%s differs: %d rows at the source, %d in the copy; columns %s\n  missing %.600s\n  extra %.600s"
-                             % (what, len(expected), len(got), columns, missing, extra))
-
-
-def check_copies(pipeline, case, source_url, replica_url, what):
-    for table, expectation in case["tables"].items():
-        if not expectation["published"]:
-            continue
-        schema, name, columns, rows = source_rows(source_url, table)
-        compare("%s: Delta table %s" % (what, table), columns, rows,
-                canonical.delta_rows(os.path.join(pipeline.folder, "lake"), schema, name, columns))
-        compare("%s: replica table %s" % (what, table), columns, rows,
-                canonical.replica_rows(connect(replica_url), PIN, schema, name, columns))
-
-
-PLACED = 0x80000000
-
-
-def check_ops(pipeline, case):
-    """The log's events in the journal, in order per table, are the ones expected. Left out: reads, what goes with them (from
-    ordinal PLACED on), tombstones, and what a restart appended again (same position). An event may be missing when
-    placed reads brought its row instead: of a table that is new under its name, the log tells nothing at first."""
-    if "ops" not in case or "ops_total" in case:
-        return
-    expected, tables = {}, set(case["tables"])
-    for table, op, key in case["ops"]:
-        if op in ("tombstone", "m"):
-            continue
-        root = table if table in tables else next((t for t in tables if table.startswith(t)), table)
-        expected.setdefault(root, []).append(op)
-    for table, ops in expected.items():
-        got, seen, reads = [], set(), False
-        for line in pipeline.call("topic", "read", pipeline.config, table, "--from", "earliest").splitlines():
-            value = json.loads(line)["value"]
-            if not value:
-                continue
-            place = (value["source"]["commit_lsn"], value["source"]["ordinal"])
-            reads = reads or value["op"] == "r"
-            if value["op"] != "r" and place[1] < PLACED and place not in seen:
-                got.append((place, value["op"]))
-            seen.add(place)
-        letters = [op for place, op in sorted(got)]
-        rest = iter(ops)
-        in_order = all(op in rest for op in letters)
-        assert letters == ops or (in_order and reads), "events of %s: expected %s, journal has %s" % (table, ops, letters)
-
-
-def replay_replica(pipeline, replica_url):
-    pipeline.stop()
-    c = connect(replica_url)
-    c.cursor().execute("DELETE FROM tidewire.progress")
-    c.close()
-    pipeline.catch_up()
+        case["published"] = {t: SINKS for t in tables}
+    wrong += ["unknown key %s of ends" % k for k in case.get("ends", {}) if k not in ("code", "says")]
+    if wrong:
+        raise SystemExit("%s: %s" % (path, "; ".join(wrong)))
+    return case
 
 
 def lose_index(pipeline):
@@ -245,84 +69,138 @@ def lose_index(pipeline):
         shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
+def replay_replica(case, pipeline, replica_url):
+    pipeline.stop()
+    c = connect(replica_url)
+    c.cursor().execute("SET default_transaction_read_only = off")
+    c.cursor().execute("DELETE FROM tidewire.progress")
+    c.close()
+    pipeline.catch_up(case.get("named"))
+
+
+def prepare(case, url, replica_url):
+    for sql, where in ((case["setup"], url), (case.get("replica_setup"), replica_url)):
+        if not sql:
+            continue
+        c = connect(where)
+        try:
+            c.cursor().execute(sql)
+        except (psycopg2.errors.FeatureNotSupported, psycopg2.errors.UndefinedFile) as e:
+            raise Lacks(str(e).splitlines()[0])
+        finally:
+            c.close()
+
+
 def run_case(case, binary, pg, folder):
     db = "case_" + case["case"].lower().replace("-", "_")
     replica, fixture = db + "_replica", {"admin": pg.connect()}
     fixture["replica"] = replica
     k = fixture["admin"].cursor()
+    lowest, highest = case.get("versions", [0, 99])
+    version = fixture["admin"].server_version // 10000
+    if not lowest <= version <= highest:
+        raise Lacks("PostgreSQL %s to %s" % (lowest, highest))
     for name in (db, replica):
         k.execute("CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'" % name)
     where = os.path.join(folder, db)
     os.mkdir(where)
-    source_url, replica_url = pg.url(db), pg.url(replica)
-    c = connect(source_url)
+    url, replica_url, replica_keys = pg.url(db), pg.url(replica), dict(case.get("replica", {}))
+    if replica_keys.pop("url", None) == "same":
+        replica_url = url
+    pipeline = Pipeline(binary, where, pg.url(db, case.get("user", "postgres")), replica_url, case.get("source"), replica_keys)
+    steps = Steps(url, pipeline, fixture)
     try:
-        c.cursor().execute(case["setup"])
-    except (psycopg2.errors.FeatureNotSupported, psycopg2.errors.UndefinedFile) as e:
-        raise Lacks(str(e).splitlines()[0])
-    finally:
-        c.close()
-    pipeline, sessions, threads, steps = Pipeline(binary, where, source_url, replica_url), {}, [], list(case["changes"])
-    try:
-        while steps and steps[0].get("before_start"):
-            apply_step(steps.pop(0), source_url, sessions, threads, pipeline, fixture)
-        pipeline.start()
-        if not sessions and not case.get("start_and_go"):
-            pipeline.wait_until_streaming()
-        for step in steps:
-            apply_step(step, source_url, sessions, threads, pipeline, fixture)
-        for t in threads:
-            t.join(20)
-        for s in sessions.values():
-            s.close()
-        pipeline.catch_up()
-        check_copies(pipeline, case, source_url, replica_url, "after the run")
-        check_ops(pipeline, case)
-        lose_index(pipeline)
-        replay_replica(pipeline, replica_url)
-        check_copies(pipeline, case, source_url, replica_url, "after a second delivery and a lost index")
+        prepare(case, url, replica_url)
+        drive(case, pipeline, steps, url)
+        if "ends" not in case:
+            prove(case, pipeline, url, replica_url)
+        if "log" in case:
+            assert re.search(case["log"], pipeline.text()), "the log doesn't say %r\n%s" % (case["log"], pipeline.tail())
     finally:
         pipeline.stop(signal.SIGKILL)
-        fixture["admin"].cursor().execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname IN (%s, %s)", (db, replica))
-        fixture["admin"].cursor().execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s AND NOT active", (db,))
-        fixture["admin"].close()
+        clean(fixture["admin"], db, replica)
+
+
+def drive(case, pipeline, steps, url):
+    todo = list(case["changes"])
+    if case.get("slot_before_publication"):
+        connect(url).cursor().execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (pipeline.slot,))
+    while todo and todo[0].get("before_start"):
+        steps.apply(todo.pop(0))
+    if "check" in case:
+        said = pipeline.call("check", pipeline.config, codes=(0, 1, 2))
+        assert re.search(case["check"], said), "check doesn't say %r but %s" % (case["check"], said)
+    pipeline.start()
+    if "ends" in case:
+        code, says = pipeline.ended(), case["ends"]["says"]
+        assert code == case["ends"]["code"] and re.search(says, pipeline.text()), "ended with %d\n%s" % (code, pipeline.tail())
+    elif not steps.sessions and not case.get("start_and_go"):
+        pipeline.wait_until_streaming()
+    for step in todo:
+        steps.apply(step)
+    steps.end()
+    casechecks.check_notes(pipeline, case)
+
+
+def prove(case, pipeline, url, replica_url):
+    pipeline.catch_up(case.get("named"))
+    casechecks.check_copies(pipeline, case, url, replica_url, "after the run")
+    casechecks.check_ops(pipeline, case)
+    casechecks.check_events(pipeline, case)
+    if "named" not in case:
+        casechecks.check_reconcile(pipeline)
+    lose_index(pipeline)
+    replay_replica(case, pipeline, replica_url)
+    casechecks.check_copies(pipeline, case, url, replica_url, "after a second delivery and a lost index")
+
+
+def clean(admin, db, replica):
+    """What a case leaves on the shared server: sessions, slots, prepared transactions, databases."""
+    k = admin.cursor()
+    k.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname IN (%s, %s)", (db, replica))
+    end = time.time() + 5
+    while time.time() < end:
+        k.execute("SELECT count(*) FROM pg_replication_slots WHERE database = %s AND active", (db,))
+        if k.fetchone() == (0,):
+            break
+        time.sleep(0.05)
+    k.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s AND NOT active", (db,))
+    admin.close()
+
+
+def show(case, error, failed, lacking):
+    if isinstance(error, Lacks):
+        print("skip %s %s (%s)" % (case["case"], case["name"], error), flush=True)
+        lacking.append(case["case"])
+        return
+    print("%s %s %s" % ("FAIL" if error else "ok  ", case["case"], case["name"]), flush=True)
+    if error:
+        failed.append(case["case"])
+        print("".join(traceback.format_exception(error))[-2500:] if not isinstance(error, AssertionError) else "  %s" % error, flush=True)
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--only", default="")
-    a.add_argument("--jobs", type=int, default=2)
+    a.add_argument("--jobs", type=int, default=4)
     a.add_argument("--keep", action="store_true")
     a.add_argument("--folder", default=os.path.join(ROOT, "tests", "cases"))
     a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
         os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "debug", "tidewire"))
     o = a.parse_args()
     only = [x for x in o.only.split(",") if x]
-    cases = []
-    for f in sorted(glob.glob(os.path.join(o.folder, "*.yaml"))):
-        if not f.endswith("not-yet.yaml") and (not only or any(x in os.path.basename(f) for x in only)):
-            with open(f) as h:
-                cases.append(yaml.safe_load(h))
-    with open(os.path.join(o.folder, "not-yet.yaml")) as h:
+    files = [f for f in sorted(glob.glob(os.path.join(o.folder, "*.yaml"))) if not f.endswith("not-yet.yaml")]
+    cases = [load(f) for f in files if not only or any(x in os.path.basename(f) for x in only)]
+    with open(os.path.join(ROOT, "tests", "cases", "not-yet.yaml")) as h:
         later = [] if only else yaml.safe_load(h)
-    pg = server.Postgres({"wal_level": "logical", "max_prepared_transactions": 10, "max_replication_slots": 100,
+    pg = server.Postgres({"wal_level": "logical", "max_prepared_transactions": 10, "max_replication_slots": 200,
                           "max_wal_senders": 40, "max_connections": 200, "synchronous_commit": "on", "fsync": "off"})
     folder, failed, lacking = tempfile.mkdtemp(prefix="tidewire-cases-"), [], []
     try:
         with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
             jobs = {pool.submit(run_case, c, o.binary, pg, folder): c for c in cases}
             for j in concurrent.futures.as_completed(jobs):
-                c, e = jobs[j], j.exception()
-                if isinstance(e, Lacks):
-                    print("skip %s %s (%s)" % (c["case"], c["name"], e), flush=True)
-                    lacking.append(c["case"])
-                    continue
-                print("%s %s %s" % ("FAIL" if e else "ok  ", c["case"], c["name"]), flush=True)
-                if e:
-                    failed.append(c["case"])
-                    print("".join(traceback.format_exception(e))[-2500:] if not isinstance(e, AssertionError) else "  %s" % e, flush=True)
+                show(jobs[j], j.exception(), failed, lacking)
     finally:
         pg.stop()
         if o.keep or failed:

@@ -59,8 +59,8 @@ class Postgres:
                     raise
                 time.sleep(0.05)
 
-    def url(self, database="postgres"):
-        return "postgres://postgres@127.0.0.1:%d/%s" % (self.port, database)
+    def url(self, database="postgres", user="postgres"):
+        return "postgres://%s@127.0.0.1:%d/%s" % (user, self.port, database)
 
     def connect(self, database="postgres"):
         c = psycopg2.connect(self.url(database))

@@ -107,11 +107,25 @@ fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Con
     if let Some(slot) = &source.slot {
         settings.slot = slot.clone();
     }
+    for (_, schema) in replicas_at_the_source(config) {
+        let Some(schema) = schema else { continue };
+        settings.except.push(Pattern::parse(&format!("\"{}\".*", schema.replace('"', "\"\"")))?);
+    }
     settings.publication = source.publication.clone();
     settings.readers = source.readers;
     settings.heartbeat = source.heartbeat;
     settings.failover_slot = source.failover;
     Ok(settings)
+}
+
+/// Sinks that write into the source's own database: their names, and the schema that holds their tables.
+fn replicas_at_the_source(config: &Config) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let place = |url: &Secret| connection(url).ok().map(|c| (c.host, c.port, c.database));
+    let source = place(&config.source.url);
+    config.sinks.iter().filter_map(move |sink| match &sink.kind {
+        SinkKind::Postgres { url, schema } if place(url) == source => Some((sink.name.as_str(), schema.as_deref())),
+        _ => None,
+    })
 }
 
 fn journal_config(config: &Config) -> journal::Config {
@@ -173,10 +187,10 @@ fn factory(config: &Config, sink: Option<&SinkConfig>) -> Result<InspectFactory>
 
 /// The rows of the source, and the tables of it that the configuration names.
 pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Arc<Schema>>)> {
-    let patterns: Vec<_> = config.source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>()?;
     let mut source = inspect(config, None)?;
     let mut schemas = source.schemas().await?;
-    schemas.retain(|schema| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&schema.table)));
+    let followed = facts(config).await?.tables;
+    schemas.retain(|schema| followed.iter().any(|facts| facts.table == schema.table));
     Ok((source, schemas))
 }
 
@@ -231,6 +245,10 @@ pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
 
 /// Refuses tables that would meet in one target: with the setting that parts them.
 pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
+    if let Some((name, _)) = replicas_at_the_source(config).find(|(_, schema)| schema.is_none()) {
+        return Err(Error::invalid(format!("the sink `{name}` writes into the source's own database, where the tables are"))
+            .hint(format!("set sinks.{name}.postgres.schema: a schema for the copies alone, whose tables aren't followed")));
+    }
     for sink in &config.sinks {
         let SinkKind::Postgres { schema: Some(schema), .. } = &sink.kind else { continue };
         let mut taken: BTreeMap<&str, &TableName> = BTreeMap::new();

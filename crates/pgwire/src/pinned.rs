@@ -23,6 +23,10 @@ pub(crate) const AT_STARTUP: &[(&str, &str)] = &[
     ("standard_conforming_strings", "on"),
     // A read that row security would thin out is an error, never fewer rows.
     ("row_security", "off"),
+    // A default that somebody set for people's sessions; ours say themselves what they are.
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),

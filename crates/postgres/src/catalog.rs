@@ -6,12 +6,13 @@ use serde::Deserialize;
 use tidewire_change::{Column, Error, Identity, Key, Result, Schema, TableName};
 
 /// Every table that could be followed, as one JSON array of `Listed`: ordinary and partitioned, not a partition itself.
-/// The schema `tidewire` holds the progress of a sink that may live in the same database.
+/// Left out: the tables that hold the progress of a sink which may live in the same database.
 pub(crate) const LIST_SQL: &str = "SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8,
   'schema', n.nspname, 'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence) ORDER BY c.oid), '[]')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't' AND n.nspname !~ '^pg_'
-  AND n.nspname NOT IN ('information_schema', 'tidewire')";
+  AND n.nspname <> 'information_schema' AND NOT (n.nspname = 'tidewire' AND c.relname IN ('sinks', 'progress', 'tables')
+    AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'pipeline'))";
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Listed {

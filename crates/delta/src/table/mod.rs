@@ -78,9 +78,14 @@ pub enum Found {
     Ours(Box<Table>),
 }
 
-/// With `~` for `%`: readers take a table's path for a URL and decode it.
+/// With `~` for `%`: readers take a table's path for a URL and decode it. A name that Delta or we give to folders of our own
+/// has its first byte escaped: readers look for the log behind it.
 pub fn folder_of(table: &TableName) -> String {
-    format!("{}/{}", escape(&table.schema), escape(&table.name)).replace('%', "~")
+    let part = |name: &str| match name {
+        "_delta_log" | "_tidewire" => format!("~5F{}", &name[1..]),
+        name => escape(name).replace('%', "~"),
+    };
+    format!("{}/{}", part(&table.schema), part(&table.name))
 }
 
 /// What a table's log says of its layout and progress; none when Tidewire didn't make it.

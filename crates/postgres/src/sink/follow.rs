@@ -9,6 +9,7 @@
 //!   had reached is gone, as by a truncate.
 
 use super::ledger::{create_schema, value, Entry};
+use super::names;
 use super::shape::{Shape, TargetColumn};
 use super::sql;
 use serde::Deserialize;
@@ -18,12 +19,15 @@ use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection};
 
 const WANTED: &str = "pg_temp.tidewire_wanted";
 
-/// Makes the table and its view. Refuses names that are taken: they are somebody else's.
-pub(super) async fn create(connection: &mut Connection, shape: &Shape) -> Result<()> {
+/// Makes the table and its view, which gets another name when a table has it. Refuses names that are taken: they are
+/// somebody else's.
+pub(super) async fn create(connection: &mut Connection, shape: &mut Shape) -> Result<()> {
     create_schema(connection, &shape.schema).await?;
+    if is_taken(connection, &shape.current_view()).await? {
+        shape.view = names::other_view(&shape.table);
+    }
     for name in [shape.target(), shape.current_view()] {
-        let taken = format!("SELECT to_regclass({}) IS NOT NULL", quote_literal(&name));
-        if value(connection, &taken).await?.as_deref() == Some("t") {
+        if is_taken(connection, &name).await? {
             return Err(Error::schema(format!("{name} exists in the target and isn't this sink's"))
                 .hint("set another `schema` for the sink, or rename or drop what has the name"));
         }
@@ -33,6 +37,11 @@ pub(super) async fn create(connection: &mut Connection, shape: &Shape) -> Result
     Ok(())
 }
 
+async fn is_taken(connection: &mut Connection, name: &str) -> Result<bool> {
+    let taken = format!("SELECT to_regclass({}) IS NOT NULL", quote_literal(name));
+    Ok(value(connection, &taken).await?.as_deref() == Some("t"))
+}
+
 /// The shape with `text` for every type that the target doesn't know.
 pub(super) async fn resolve(connection: &mut Connection, mut shape: Shape) -> Result<Shape> {
     let types: BTreeSet<(&str, bool)> = shape.columns.iter().map(|c| (c.ty.as_str(), c.builtin)).collect();
@@ -40,11 +49,13 @@ pub(super) async fn resolve(connection: &mut Connection, mut shape: Shape) -> Re
         return Ok(shape);
     }
     // A name of the server's own may have modifiers and is parsed; one of a user's type is compared, since it may be
-    // anything, an unparsable one too.
+    // anything, an unparsable one too. An enum, a composite or a range of that name is another one than the source's, which
+    // changes by itself: such values are kept as text. A base type comes with an extension.
     let known = types.iter().map(|(name, builtin)| match builtin {
         true => format!("({}, to_regtype({}) IS NOT NULL)", quote_literal(name), quote_literal(name)),
         false => format!(
-            "({}, EXISTS (SELECT FROM pg_type WHERE typtype <> 'p' AND format_type(oid, NULL) = {}))",
+            "({}, EXISTS (SELECT FROM pg_type t LEFT JOIN pg_type e ON e.typarray = t.oid
+                           WHERE coalesce(e.typtype, t.typtype) = 'b' AND format_type(t.oid, NULL) = {}))",
             quote_literal(name),
             quote_literal(name)
         ),
@@ -202,8 +213,10 @@ async fn replace(connection: &mut Connection, table: &str, column: &TargetColumn
 }
 
 /// A value didn't fit: data exceptions, constraints, limits (PostgreSQL documentation, appendix A).
+/// Too many columns are the table's fault, not a value's.
 pub(super) fn is_value_error(error: &Error) -> bool {
-    sqlstate(error).is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+    sqlstate(error)
+        .is_some_and(|code| code != "54011" && ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
 }
 
 /// An error of the server on one table, told for that table: what the table's shape forbids parks it.

@@ -1,5 +1,6 @@
 //! What the sink keeps beside the rows, in the schema `tidewire` of the target: how far it is, and which tables it has.
 
+use super::names;
 use super::shape::Shape;
 use super::stage::timestamp;
 use serde::Deserialize;
@@ -49,6 +50,8 @@ pub(super) struct Owner {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub schema: Arc<Schema>,
+    /// The name that its view has.
+    pub view: String,
     /// The first change that was written under `schema`.
     pub since: Position,
     /// Rows below it are gone.
@@ -77,6 +80,7 @@ struct Stored {
 #[derive(Deserialize)]
 struct StoredTable {
     schema: Schema,
+    view: String,
     since: (u64, u32),
     truncated: (u64, u32),
     high: (u64, u32),
@@ -139,7 +143,7 @@ impl Owner {
                 'complete_through', (extract(epoch FROM complete_through) * 1000000)::bigint,
                 'offsets', (SELECT coalesce(json_agg(json_build_array(topic, partition, next_offset)), '[]')
                               FROM tidewire.progress WHERE {owner}),
-                'tables', (SELECT coalesce(json_agg(json_build_object('schema', schema,
+                'tables', (SELECT coalesce(json_agg(json_build_object('schema', schema, 'view', target_view,
                               'since', json_build_array(since_lsn, since_seq),
                               'truncated', json_build_array(truncated_lsn, truncated_seq),
                               'high', json_build_array(high_lsn, high_seq))), '[]')
@@ -159,6 +163,7 @@ impl Owner {
         let boundary = Boundary { position: position(stored.boundary), complete_through: stored.complete_through };
         let entries = stored.tables.into_iter().map(|t| Entry {
             schema: Arc::new(t.schema),
+            view: t.view,
             since: position(t.since),
             truncated: position(t.truncated),
             high: position(t.high),
@@ -191,6 +196,26 @@ impl Owner {
         );
         connection.execute(&sql).await?;
         Ok(())
+    }
+
+    /// A new table takes a name that one of this sink's views has: the view gets another one. Returns whose it is, and that
+    /// name (within the open transaction).
+    pub async fn move_view(&self, connection: &mut Connection, shape: &Shape) -> Result<Option<(TableName, String)>> {
+        let has_name = format!(
+            "{} AND target_schema = {} AND target_view = {}",
+            self.condition(),
+            quote_literal(&shape.schema),
+            quote_literal(&shape.table)
+        );
+        let whose = "SELECT json_build_array(source_schema, source_table, target_table) FROM tidewire.tables WHERE ";
+        let Some(json) = value(connection, &format!("{whose}{has_name}")).await? else { return Ok(None) };
+        let (schema, name, target): (String, String, String) = super::follow::from_json(&json)?;
+        let view = names::other_view(&target);
+        let (old, new) = (shape.target(), quote_ident(&view));
+        connection.execute(&format!("ALTER VIEW IF EXISTS {old} RENAME TO {new}")).await?;
+        let set = format!("UPDATE tidewire.tables SET target_view = {} WHERE {has_name}", quote_literal(&view));
+        connection.execute(&set).await?;
+        Ok(Some((TableName { schema: schema.into(), name: name.into() }, view)))
     }
 
     /// The marks of a table that was written (within the open transaction).

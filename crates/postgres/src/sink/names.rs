@@ -40,9 +40,19 @@ pub(super) fn column(source: &str, key: &Key) -> String {
     }
 }
 
+/// The view of a table's live rows.
+pub(super) fn view(table: &str) -> String {
+    with_suffix(table, "_current")
+}
+
+/// The same where another table has that name.
+pub(super) fn other_view(table: &str) -> String {
+    with_suffix(table, "_current_rows")
+}
+
 /// `{table}{suffix}`; a name that is too long is cut and gets eight hex digits of its hash, so that two long names that
 /// begin alike stay two.
-pub(super) fn with_suffix(table: &str, suffix: &str) -> String {
+fn with_suffix(table: &str, suffix: &str) -> String {
     if table.len() + suffix.len() <= MAX_BYTES {
         return format!("{table}{suffix}");
     }

@@ -69,7 +69,7 @@ impl Session {
         self.ledger = self.owner.load(&mut self.connection).await?;
         self.tables.clear();
         for entry in std::mem::take(&mut self.ledger.entries) {
-            let shape = Shape::of(&entry.schema, self.schema.as_deref())?;
+            let shape = Shape { view: entry.view.clone(), ..Shape::of(&entry.schema, self.schema.as_deref())? };
             self.tables.insert(entry.schema.table.clone(), Table::new(entry, shape));
         }
         Ok(())
@@ -96,7 +96,10 @@ impl Session {
         self.begin().await?;
         self.savepoint().await?;
         match self.create(&schema).await {
-            Ok(table) => {
+            Ok((table, moved)) => {
+                if let Some((table, view)) = moved.and_then(|(name, view)| Some((self.tables.get_mut(&name)?, view))) {
+                    (table.entry.view, table.shape.view) = (view.clone(), view);
+                }
                 self.tables.insert(schema.table.clone(), table);
                 self.connection.execute("RELEASE SAVEPOINT tidewire_table").await
             }
@@ -104,14 +107,16 @@ impl Session {
         }
     }
 
-    async fn create(&mut self, schema: &Arc<Schema>) -> Result<Table> {
+    /// The table; and whose view had its name, with the name that it has by now.
+    async fn create(&mut self, schema: &Arc<Schema>) -> Result<(Table, Option<(TableName, String)>)> {
         let shape = Shape::of(schema, self.schema.as_deref())?;
-        let shape = follow::resolve(&mut self.connection, shape).await?;
-        follow::create(&mut self.connection, &shape).await?;
+        let mut shape = follow::resolve(&mut self.connection, shape).await?;
+        let moved = self.owner.move_view(&mut self.connection, &shape).await?;
+        follow::create(&mut self.connection, &mut shape).await?;
         let (since, truncated, high) = (Position::ZERO, Position::ZERO, Position::ZERO);
-        let entry = Entry { schema: schema.clone(), since, truncated, high };
+        let entry = Entry { schema: schema.clone(), view: shape.view.clone(), since, truncated, high };
         self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
-        Ok(Table::new(entry, shape))
+        Ok((Table::new(entry, shape), moved))
     }
 
     async fn savepoint(&mut self) -> Result<()> {
@@ -180,12 +185,12 @@ impl Session {
 
     async fn followed(&mut self, schema: &Arc<Schema>, since: Position) -> Result<(Entry, Shape)> {
         let known = self.tables[&schema.table].entry.clone();
-        let shape = Shape::of(schema, self.schema.as_deref())?;
+        let shape = Shape { view: known.view.clone(), ..Shape::of(schema, self.schema.as_deref())? };
         let shape = follow::resolve(&mut self.connection, shape).await?;
         let is_new = follow::follow(&mut self.connection, &known, schema, &shape).await?;
         // What the old table had reached is gone for good: a replay of it brings nothing back.
         let truncated = if is_new { known.truncated.max(known.high) } else { known.truncated };
-        let entry = Entry { schema: schema.clone(), since, truncated, high: known.high };
+        let entry = Entry { schema: schema.clone(), view: known.view, since, truncated, high: known.high };
         self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
         Ok((entry, shape))
     }

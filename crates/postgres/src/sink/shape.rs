@@ -26,6 +26,9 @@ pub(super) struct TargetColumn {
     pub builtin: bool,
 }
 
+/// Source columns that fit into a table beside ours, in staging, too: 1600 less seven of ours, less one.
+const MAX_COLUMNS: usize = 1592;
+
 impl Shape {
     /// `schema`: where the table goes; none: to the schema that it has at the source.
     pub fn of(source: &Schema, schema: Option<&str>) -> Result<Shape> {
@@ -39,10 +42,20 @@ impl Shape {
         let shape = Shape {
             schema: schema.unwrap_or(&source.table.schema).to_owned(),
             table: source.table.name.clone(),
-            view: names::with_suffix(&source.table.name, "_current"),
+            view: names::view(&source.table.name),
             columns: columns.collect(),
             key: source.key.clone(),
         };
+        if shape.columns.len() > MAX_COLUMNS {
+            return Err(Error::schema(format!(
+                "{} has {} columns, and a replica table holds at most {MAX_COLUMNS}: PostgreSQL allows 1600, and position and \
+                 staging take theirs",
+                source.table,
+                shape.columns.len()
+            ))
+            .hint("leave the table out of `tables`, or keep its copy in a lake only")
+            .on_table(&source.table));
+        }
         if shape.key == Key::Columns(Vec::new())
             || source.key_columns().iter().any(|i| *i as usize >= shape.columns.len())
         {

@@ -8,7 +8,6 @@ use super::placed::snapshot::Snapshot;
 use super::publication;
 use crate::catalog::{self, Listed, TableDef};
 use crate::types::{TypeMap, TYPES_SQL};
-use std::collections::BTreeSet;
 use tidewire_change::Result;
 use tidewire_pgwire::Connection;
 use tokio::sync::mpsc;
@@ -33,7 +32,7 @@ pub(super) enum Answer {
     Catalog(Box<Look>),
     /// The publication has the tables; none of the transactions in the gate began to be decoded with it.
     Published {
-        tables: Vec<u32>,
+        tables: publication::Members,
         gate: Gate,
     },
     /// It couldn't be done now (a table is locked); it is asked again later.
@@ -48,8 +47,7 @@ pub(super) struct Look {
     pub listed: Vec<Listed>,
     pub defs: Vec<TableDef>,
     pub types: TypeMap,
-    /// Oids of the tables that the publication has.
-    pub published: BTreeSet<u32>,
+    pub published: publication::Members,
 }
 
 pub(super) struct Admin {
@@ -79,17 +77,17 @@ impl Admin {
             Ask::Snapshot => Answer::Snapshot(snapshot(connection).await?),
             Ask::Catalog => Answer::Catalog(Box::new(look(connection, &self.config, self.with_generated).await?)),
             Ask::Slot => Answer::Slot(facts::slot(connection, &self.config.slot).await?),
-            Ask::Publish(tables) => match self.own_publication {
-                true => match publication::set(connection, &self.config.publication_name(), &tables).await? {
-                    None => Answer::Published { gate: everything_open(connection).await?, tables },
-                    Some(why) => Answer::PublishedLater(why),
-                },
-                false => {
-                    let has = publication::tables(connection, &self.config.publication_name()).await?;
-                    let tables = tables.into_iter().filter(|t| has.contains(t)).collect();
-                    Answer::Published { gate: everything_open(connection).await?, tables }
+            Ask::Publish(tables) => {
+                let name = self.config.publication_name();
+                if self.own_publication {
+                    if let Some(why) = publication::set(connection, &name, &tables).await? {
+                        return Ok(Answer::PublishedLater(why));
+                    }
                 }
-            },
+                let mut has = publication::members(connection, &name).await?;
+                has.retain(|table, _| tables.contains(table));
+                Answer::Published { gate: everything_open(connection).await?, tables: has }
+            }
         })
     }
 }
@@ -145,6 +143,10 @@ pub(super) async fn look(connection: &mut Connection, config: &Config, with_gene
     // Renamed or made unlogged between the two questions.
     defs.retain(|d| d.root.persistence == 'p' && config.follows(&d.table()));
     let types = TypeMap::from_json(connection.query(TYPES_SQL).await?.value()?)?;
-    let published = publication::tables(connection, &config.publication_name()).await?;
+    let published = publication::members(connection, &config.publication_name()).await?;
+    if config.follows_publication() {
+        listed.retain(|l| published.contains_key(&l.oid));
+        defs.retain(|d| published.contains_key(&d.root.oid));
+    }
     Ok(Look { listed, defs, types, published })
 }

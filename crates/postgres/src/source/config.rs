@@ -11,6 +11,8 @@ pub struct Config {
     pub name: String,
     /// Tables to follow; empty: all user tables.
     pub tables: Vec<Pattern>,
+    /// Tables that are never followed: copies that a sink keeps in the same database.
+    pub except: Vec<Pattern>,
     pub slot: String,
     /// A publication of the user's own, which is used as it is; none: `tidewire_<name>`, made and kept by us.
     pub publication: Option<String>,
@@ -41,6 +43,7 @@ impl Config {
             connection,
             name,
             tables: Vec::new(),
+            except: Vec::new(),
             publication: None,
             readers: 2,
             chunk_bytes: 8 << 20,
@@ -58,7 +61,13 @@ impl Config {
     }
 
     pub(super) fn follows(&self, table: &tidewire_change::TableName) -> bool {
-        self.tables.is_empty() || self.tables.iter().any(|pattern| pattern.matches(table))
+        let is_named = self.tables.is_empty() || self.tables.iter().any(|pattern| pattern.matches(table));
+        is_named && !self.except.iter().any(|pattern| pattern.matches(table))
+    }
+
+    /// The tables are those of the user's publication.
+    pub(super) fn follows_publication(&self) -> bool {
+        self.publication.is_some() && self.tables.is_empty()
     }
 }
 

@@ -303,6 +303,7 @@ impl Engine {
         let known = self.tables.by_oid.values().map(|table| {
             let mut known = table.known.clone();
             (known.former, known.done) = (table.former.clone(), table.is_done);
+            known.membership = table.membership;
             known
         });
         Plan {

@@ -1,6 +1,7 @@
 //! What the server says of itself: slot, limits, tables. Facts only.
 
 use super::config::Config;
+use super::publication;
 use crate::catalog::{self, TableDef};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -108,7 +109,16 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let listed = catalog::parse_list(connection.query(catalog::LIST_SQL).await?.value()?)?;
     let unmatched = config.tables.iter().filter(|p| !listed.iter().any(|l| p.matches(&l.table())));
     facts.unmatched = unmatched.map(ToString::to_string).collect();
-    let oids: Vec<u32> = listed.iter().filter(|l| config.follows(&l.table())).map(|l| l.oid).collect();
+    let mut followed: Vec<&catalog::Listed> = listed.iter().filter(|l| config.follows(&l.table())).collect();
+    if config.publication.is_some() {
+        // One that can't be used is told now.
+        publication::find(connection, &config.publication_name()).await?;
+    }
+    if config.follows_publication() {
+        let members = publication::members(connection, &config.publication_name()).await?;
+        followed.retain(|l| members.contains_key(&l.oid));
+    }
+    let oids: Vec<u32> = followed.iter().map(|l| l.oid).collect();
     let defs = connection.query(&catalog::relations_sql(&oids)).await?;
     let defs = catalog::parse_relations(defs.value()?, false)?;
     let rights = rights(connection, config, &oids).await?;

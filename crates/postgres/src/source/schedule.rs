@@ -5,7 +5,7 @@ use super::decode::RelationMessage;
 use super::engine::Engine;
 use super::placed::ledger::TableRead;
 use super::placed::reads::Placed;
-use super::tables::Happening;
+use super::tables::{Happening, Table};
 use super::watch::Reread;
 use std::time::Duration;
 use tidewire_change::{Error, Result};
@@ -125,11 +125,12 @@ impl Engine {
             Answer::Snapshot(snapshot) => self.reads.note_snapshot(snapshot),
             Answer::Catalog(look) => self.look(*look),
             Answer::Published { tables, gate } => {
-                for oid in tables {
+                for (oid, membership) in tables {
                     let Some(table) = self.tables.by_oid.get_mut(&oid).filter(|table| !table.is_published) else {
                         continue;
                     };
-                    table.is_published = true;
+                    (table.is_published, table.membership) = (true, membership);
+                    self.reads.dirty = true;
                     let replaces = std::mem::take(&mut table.replaces);
                     self.read_table(oid, |read| (read.gate, read.truncate, read.ahead) = (Some(gate), replaces, true));
                 }
@@ -173,10 +174,10 @@ impl Engine {
             self.reads.dirty = true;
             self.batch.is_due = true;
         }
-        for (oid, table) in self.tables.by_oid.iter_mut().filter(|(oid, t)| t.is_published && !published.contains(oid))
-        {
+        let is_out = |oid: &u32, table: &Table| table.is_published && published.get(oid) != Some(&table.membership);
+        for (oid, table) in self.tables.by_oid.iter_mut().filter(|(oid, table)| is_out(oid, table)) {
             // What it changes now isn't in the log: once it is back, its rows are read anew.
-            tracing::warn!(oid, table = %table.def.table(), "somebody took the table out of the publication");
+            tracing::warn!(oid, table = %table.def.table(), "somebody took the table out of the publication, or narrowed it");
             (table.is_published, table.replaces) = (false, true);
         }
         let waits = self.tables.by_oid.values().any(|table| !table.is_published);
@@ -252,7 +253,9 @@ impl Engine {
         });
         let waiting = self.waiting();
         let tables: Vec<TableStatus> = tables.into_iter().chain(left).collect();
-        let chunks = self.reads.list.len().max(self.reads.flights.len()) as u64;
+        // What waits for a parked table waits for ever.
+        let is_live = |read: &&TableRead| self.tables.by_oid.get(&read.table).is_some_and(|t| t.parked.is_none());
+        let chunks = self.reads.list.iter().filter(is_live).count().max(self.reads.flights.len()) as u64;
         let pending = if self.reads.is_idle() { 0 } else { chunks + self.reads.keys.total() as u64 };
         let position = self.position;
         self.shared.update(|status| {

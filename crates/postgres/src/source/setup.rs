@@ -236,7 +236,7 @@ async fn publish(admin: &mut Connection, config: &Config, on_standby: bool, resu
     if publication.is_own {
         let look = admin::look(admin, config, publication.with_generated).await?;
         let roots = look.defs.iter().map(|def| def.root.oid);
-        let oids: Vec<u32> = roots.filter(|oid| !resumes || look.published.contains(oid)).collect();
+        let oids: Vec<u32> = roots.filter(|oid| !resumes || look.published.contains_key(oid)).collect();
         for def in look.defs.iter().filter(|def| def.key() == Err(tidewire_change::Key::Position)) {
             tracing::warn!(
                 table = %def.table(),
@@ -263,8 +263,8 @@ async fn check_published(
         return Ok(());
     }
     let name = config.publication_name();
-    let has = publication::tables(admin, &name).await?;
-    let missing = look.defs.iter().filter(|def| !has.contains(&def.root.oid)).map(|def| def.table().to_string());
+    let has = publication::members(admin, &name).await?;
+    let missing = look.defs.iter().filter(|def| !has.contains_key(&def.root.oid)).map(|def| def.table().to_string());
     let missing: Vec<String> = missing.collect();
     if missing.is_empty() {
         return Ok(());

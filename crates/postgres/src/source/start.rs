@@ -7,6 +7,7 @@ use super::placed::keys;
 use super::placed::ledger::TableRead;
 use super::placed::reader::{Job, Reader, Report};
 use super::placed::reads::Reads;
+use super::publication::Members;
 use super::receiver::Receiver;
 use super::resume::{self, Plan};
 use super::setup::{self, Begin, Opened};
@@ -14,7 +15,7 @@ use super::shared::Shared;
 use super::stream::Stream;
 use super::tables::Tables;
 use super::watch::Reread;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +103,10 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
     tables.look(std::mem::take(&mut opened.look));
     match plan {
         Some(plan) => restore(&opened, &published, &mut tables, &mut reads, plan)?,
-        None => tables.by_oid.values_mut().for_each(|table| table.is_published = true),
+        None => tables.by_oid.iter_mut().for_each(|(oid, table)| {
+            table.is_published = true;
+            table.membership = published.get(oid).copied().unwrap_or_default();
+        }),
     }
     if opened.gate.is_some() {
         read_all(&opened, &tables, &mut reads, lost);
@@ -111,13 +115,7 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
 }
 
 /// What is to be read after a restart: what wasn't done, and what DDL changed meanwhile.
-fn restore(
-    opened: &Opened,
-    published: &BTreeSet<u32>,
-    tables: &mut Tables,
-    reads: &mut Reads,
-    plan: Plan,
-) -> Result<()> {
+fn restore(opened: &Opened, published: &Members, tables: &mut Tables, reads: &mut Reads, plan: Plan) -> Result<()> {
     reads.gate = opened.place.unseen;
     let kept = plan.reads.into_iter().filter(|read| tables.by_oid.contains_key(&read.table)).collect();
     reads.resume(kept, plan.keyless)?;
@@ -129,17 +127,18 @@ fn restore(
     }
     for (oid, table) in &mut tables.by_oid {
         let Some(known) = plan.tables.iter().find(|known| known.oid == *oid) else {
-            // It joins when the publication is known to have it, behind a gate.
-            table.replaces = plan.tables.iter().any(|known| known.has_name_of(&table.known));
+            // It joins when the publication is known to have it, behind a gate. A copy may have rows of its name from earlier.
+            table.replaces = true;
             continue;
         };
         let was_joining = !known.done && !reads.is_reading(*oid);
-        if was_joining || !published.contains(oid) {
+        let membership = published.get(oid).copied().filter(|now| known.membership == 0 || known.membership == *now);
+        let Some(membership) = membership.filter(|_| !was_joining) else {
             // It was about to join, or somebody took it out: what changed until it is back isn't in the log.
-            table.replaces = known.done;
+            table.replaces = true;
             continue;
-        }
-        (table.is_published, table.is_done) = (true, known.done);
+        };
+        (table.is_published, table.is_done, table.membership) = (true, known.done, membership);
         table.former = known.former_at(&table.known);
         let reread = match known.compare(&table.known) {
             Reread::None => continue,

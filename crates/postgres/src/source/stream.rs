@@ -153,6 +153,11 @@ impl Stream {
     fn update(&mut self, relation: u32, old: Option<Old>, new: Row, to: &mut Context<'_>) -> Result<()> {
         let Some((binding, ordinal)) = self.begin_change(relation, to)? else { return Ok(()) };
         check_columns(&binding, &new)?;
+        if binding.schema.key == Key::Position {
+            // Its key has a column that the log doesn't carry: nothing tells which row this was.
+            read_again(to, binding.table);
+            return Ok(());
+        }
         let mut after = binding.arrange(new);
         let (before, whole) = match old.map(|old| binding.arrange_old(old)) {
             Some((row, whole)) => (Some(row), whole),
@@ -182,6 +187,10 @@ impl Stream {
         let Some((binding, ordinal)) = self.begin_change(relation, to)? else { return Ok(()) };
         let (Old::Full(row) | Old::Key(row)) = &old;
         check_columns(&binding, row)?;
+        if binding.schema.key == Key::Position {
+            read_again(to, binding.table);
+            return Ok(());
+        }
         let (before, _) = binding.arrange_old(old);
         let change = self.change(&binding, Op::Delete, ordinal, Some(before), None);
         self.emit(&binding, change, false, to);

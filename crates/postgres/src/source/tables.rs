@@ -21,9 +21,11 @@ pub(super) struct Table {
     /// All rows are downstream; until then a partial change needs its key read.
     pub is_done: bool,
     pub is_published: bool,
+    /// As `publication::members` tells it: another one means that changes were missed.
+    pub membership: u64,
     /// Downstream was told of `schema`.
     pub is_announced: bool,
-    /// Another table had the name before: the copy holds rows of that one.
+    /// It joined late or comes back: the copy may hold rows that are gone by now.
     pub replaces: bool,
     pub parked: Option<String>,
     pub notes: Vec<String>,
@@ -42,6 +44,7 @@ pub(super) enum Happening {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub by_oid: BTreeMap<u32, Table>,
+    has_looked: bool,
     /// Partition (oid) -> table (oid).
     table_of: HashMap<u32, u32>,
     pub types: TypeMap,
@@ -63,6 +66,7 @@ impl Table {
             former: Vec::new(),
             is_done: false,
             is_published: false,
+            membership: 0,
             is_announced: false,
             replaces: false,
             parked: None,
@@ -82,6 +86,11 @@ impl Table {
             self.notes.push(format!("generated columns aren't in the log and are left out: {columns}"));
         }
         match self.schema.key {
+            tidewire_change::Key::Position if self.def.root.key_index().is_some() => self.notes.push(
+                "its key has a generated column, which the log doesn't carry: after every UPDATE or DELETE the whole table is \
+                 read again; REPLICA IDENTITY FULL spares that"
+                    .into(),
+            ),
             tidewire_change::Key::Position => self.notes.push(
                 "no key: append-only, and UPDATE and DELETE fail at the source while it is published; give it a primary key \
                  or REPLICA IDENTITY FULL"
@@ -114,10 +123,8 @@ impl Tables {
         let mut happenings = Vec::new();
         let gone: Vec<u32> =
             self.by_oid.keys().copied().filter(|o| look.defs.iter().all(|d| d.root.oid != *o)).collect();
-        let mut former_names = Vec::new();
         for oid in gone {
             if let Some(table) = self.by_oid.remove(&oid) {
-                former_names.push(table.def.table());
                 self.left.insert(table.def.table(), "the table was dropped, renamed or taken out at the source".into());
             }
             happenings.push(Happening::Gone(oid));
@@ -127,9 +134,6 @@ impl Tables {
             match self.by_oid.get_mut(&oid) {
                 Some(table) => {
                     let reread = watch::compare(&table.def, &def, (&old_types, &self.types), &table.former);
-                    if table.def.table() != def.table() {
-                        former_names.push(table.def.table());
-                    }
                     table.follow(def, &self.types);
                     if reread != Reread::None {
                         happenings.push(Happening::Changed(oid, reread));
@@ -143,10 +147,11 @@ impl Tables {
         }
         for (oid, table) in &mut self.by_oid {
             self.left.remove(&table.def.table());
-            let is_new = happenings.contains(&Happening::Added(*oid));
-            table.replaces |= is_new && former_names.contains(&table.def.table());
+            // Copies may hold rows from when it, or another one of its name, was followed before.
+            table.replaces |= self.has_looked && happenings.contains(&Happening::Added(*oid));
             self.table_of.extend(table.def.leaves.iter().map(|leaf| (leaf.oid, *oid)));
         }
+        self.has_looked = true;
         self.bind_again();
         for listed in look.listed.iter().filter(|l| l.persistence == 'u') {
             self.left.insert(listed.table(), "the table is UNLOGGED: the log doesn't have its changes".into());

@@ -128,6 +128,9 @@ pub(super) struct Known {
     leaves: Vec<u32>,
     /// Its first snapshot is complete.
     pub done: bool,
+    /// Of the publication; 0: not known.
+    #[serde(default)]
+    pub membership: u64,
     /// Names of columns that were dropped: a copy may still hold their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<String>,
@@ -155,6 +158,7 @@ impl Known {
             versions: hash(&format!("{:?}", attribute_versions(def))),
             leaves: if is_partitioned { def.leaves.iter().map(|l| l.oid).collect() } else { Vec::new() },
             done: false,
+            membership: 0,
             former: Vec::new(),
         }
     }

@@ -94,6 +94,44 @@ async fn hostile_names_are_only_names() {
 }
 
 #[tokio::test]
+async fn a_table_that_is_called_as_anothers_view_gets_its_name_and_the_view_another() {
+    let db = Db::new("views");
+    let mut sink = db.sink().await;
+    let table = |name: &str| schema(name, &[("id", "integer")], Key::Columns(vec![0]));
+    for name in ["a", "a_current", "b_current", "b"] {
+        apply(&mut sink, vec![change(&table(name), 'c', (1, 0), &["1"])]).await;
+    }
+    let views = db.sql("SELECT source_table, target_view FROM tidewire.tables ORDER BY 1");
+    assert_eq!(views, "a|a_current_rows\na_current|a_current_current\nb|b_current_rows\nb_current|b_current_current");
+    drop(sink);
+    let mut sink = db.sink().await;
+    let wider = schema("a", &[("id", "integer"), ("v", "text")], Key::Columns(vec![0]));
+    apply(&mut sink, vec![change(&wider, 'c', (2, 0), &["2", "x"])]).await;
+    assert_eq!(
+        db.sql("SELECT * FROM replica.a_current_rows ORDER BY id"),
+        "1|\n2|x",
+        "also after a change of its columns"
+    );
+    assert_eq!(db.sql("SELECT id FROM replica.a_current"), "1");
+}
+
+#[tokio::test]
+async fn a_table_with_more_columns_than_a_replica_can_hold_is_refused_as_a_whole() {
+    let db = Db::new("wide");
+    let mut sink = db.sink().await;
+    let names: Vec<String> = (0..1593).map(|n| format!("c{n}")).collect();
+    let columns: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "integer")).collect();
+    let error = sink.prepare(schema("wide", &columns, Key::Columns(vec![0]))).await.unwrap_err();
+    assert_eq!((error.kind(), error.table()), (ErrorKind::Schema, Some("public.wide")));
+    let values: Vec<&str> = columns[..1592].iter().map(|_| "1").collect();
+    let widest = schema("widest", &columns[..1592], Key::Columns(vec![0]));
+    apply(&mut sink, vec![change(&widest, 'c', (1, 0), &values)]).await;
+    let mut partial = values.clone();
+    partial[5] = "~";
+    assert_eq!(apply(&mut sink, vec![change(&widest, 'u', (2, 0), &partial)]).await.applied, 1);
+}
+
+#[tokio::test]
 async fn a_name_that_is_taken_is_refused_and_the_other_tables_go_on() {
     let db = Db::new("taken");
     db.sql("CREATE SCHEMA replica; CREATE TABLE replica.orders (mine int); INSERT INTO replica.orders VALUES (7)");
