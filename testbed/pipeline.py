@@ -87,4 +87,4 @@ class Pipeline:
 def streaming(status):
     source = status["source"]
     states = [t["state"] for t in status["tables"]]
-    return source["connected"] and source["pending_reads"] == 0 and all(s in ("streaming", "parked") for s in states)
+    return source["connected"] and source["pending_reads"] == 0 and all(s in ("streaming", "parked", "left") for s in states)

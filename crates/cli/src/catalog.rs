@@ -246,8 +246,12 @@ pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
 /// Refuses tables that would meet in one target: with the setting that parts them.
 pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
     if let Some((name, _)) = replicas_at_the_source(config).find(|(_, schema)| schema.is_none()) {
-        return Err(Error::invalid(format!("the sink `{name}` writes into the source's own database, where the tables are"))
-            .hint(format!("set sinks.{name}.postgres.schema: a schema for the copies alone, whose tables aren't followed")));
+        return Err(Error::invalid(format!(
+            "the sink `{name}` writes into the source's own database, where the tables are"
+        ))
+        .hint(format!(
+            "set sinks.{name}.postgres.schema: a schema for the copies alone, whose tables aren't followed"
+        )));
     }
     for sink in &config.sinks {
         let SinkKind::Postgres { schema: Some(schema), .. } = &sink.kind else { continue };

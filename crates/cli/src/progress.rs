@@ -62,7 +62,7 @@ impl Progress {
             live.add(ProgressBar::new_spinner().with_style(style))
         });
         for table in &status.tables {
-            let is_done = matches!(table.state, Snapshot::Streaming | Snapshot::Parked);
+            let is_done = matches!(table.state, Snapshot::Streaming | Snapshot::Parked | Snapshot::Left);
             if is_done && !self.bars.contains_key(&table.table) {
                 continue;
             }

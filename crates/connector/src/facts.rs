@@ -13,6 +13,8 @@ pub enum TableState {
     Streaming,
     /// Can't be followed; the others go on.
     Parked { why: String },
+    /// Isn't followed, and nothing is amiss: it was dropped or taken out, or the log doesn't have it.
+    Left { why: String },
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -111,7 +111,7 @@ fn state(shared: &Shared, sink: &SinkState, schema: &Schema) -> Followed {
     match status.tables.iter().find(|t| t.table == schema.table).map(|t| &t.state) {
         Some(TableState::Streaming) => Followed::Yes,
         Some(TableState::Pending | TableState::Copying { .. }) => Followed::NotYet,
-        Some(TableState::Parked { .. }) | None => Followed::No,
+        Some(TableState::Parked { .. } | TableState::Left { .. }) | None => Followed::No,
     }
 }
 

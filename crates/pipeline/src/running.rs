@@ -200,8 +200,8 @@ impl Running {
         loop {
             self.still_running()?;
             let status = shared.source.status();
-            let copied =
-                status.tables.iter().all(|t| matches!(t.state, TableState::Streaming | TableState::Parked { .. }));
+            let waits = |state: &TableState| matches!(state, TableState::Pending | TableState::Copying { .. });
+            let copied = !status.tables.iter().any(|t| waits(&t.state));
             if status.pending_reads == 0 && copied && status.position >= first {
                 break;
             }

@@ -97,6 +97,8 @@ pub enum Snapshot {
     Copying,
     Streaming,
     Parked,
+    /// Not followed any more.
+    Left,
 }
 
 /// Rows and bytes that passed one stage.
@@ -231,6 +233,7 @@ impl Running {
             }
             TableState::Streaming => (Snapshot::Streaming, None, 1.0),
             TableState::Parked { why } => (Snapshot::Parked, Some(why.clone()), 0.0),
+            TableState::Left { why } => (Snapshot::Left, Some(why.clone()), 0.0),
         };
         TableView {
             state,

@@ -10,7 +10,7 @@ use crate::signals;
 use crate::terminal::{seconds, thousands};
 use std::time::{Duration, Instant};
 use tidewire_change::Result;
-use tidewire_pipeline::{Running, Status};
+use tidewire_pipeline::{Running, Snapshot, Status};
 
 const REDRAW: Duration = Duration::from_millis(250);
 
@@ -48,6 +48,10 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
 /// What the copies lack although the pipeline has caught up.
 fn lacking(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
+    for table in status.tables.iter().filter(|table| table.state == Snapshot::Parked) {
+        let why = table.parked.as_deref().unwrap_or_default();
+        lines.push(format!("{} is parked at the source: {why}", table.table));
+    }
     for sink in &status.sinks {
         let parked = sink.parked.iter();
         lines.extend(parked.map(|(table, parked)| format!("{table} is parked in {}: {}", sink.name, parked.why)));

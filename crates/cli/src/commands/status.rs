@@ -102,6 +102,7 @@ fn state(table: &TableView) -> String {
         Snapshot::Copying => format!("copying {:.0} %", table.copied * 100.0),
         Snapshot::Streaming => "streaming".into(),
         Snapshot::Parked => "parked".into(),
+        Snapshot::Left => "left".into(),
     }
 }
 

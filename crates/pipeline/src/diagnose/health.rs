@@ -52,7 +52,8 @@ pub fn current(status: &Status, within_seconds: f64) -> Health {
         }
         why.extend(sink.parked.keys().map(|table| format!("table {table} is parked in sink {}", sink.name)));
     }
-    let unfinished = status.tables.iter().filter(|t| t.state != crate::status::Snapshot::Streaming);
+    use crate::status::Snapshot::{Left, Streaming};
+    let unfinished = status.tables.iter().filter(|t| !matches!(t.state, Streaming | Left));
     why.extend(unfinished.map(|t| format!("table {} is not copied yet or not followed", t.table)));
     Health::of(why)
 }

@@ -123,6 +123,13 @@ fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
                 .next("mend it and restart Tidewire"),
         );
     }
+    if table.state == Snapshot::Left {
+        findings.push(
+            Finding::new(Severity::Warning, subject.clone(), "it is not followed any more, or can't be")
+                .why(table.parked.clone().unwrap_or_default())
+                .next("nothing, if that is meant; its copies stay as they are"),
+        );
+    }
     for note in &table.notes {
         findings.push(Finding::new(Severity::Note, subject.clone(), note.clone()));
     }

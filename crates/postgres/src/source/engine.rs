@@ -54,6 +54,8 @@ pub(super) struct Engine {
     /// Questions that are on their way.
     pub asked: Vec<Ask>,
     pub on_standby: bool,
+    /// The publication is ours to set right.
+    pub own_publication: bool,
     /// The plan as JSON, as long as it is current.
     pub plan: String,
 }

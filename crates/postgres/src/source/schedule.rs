@@ -243,7 +243,7 @@ impl Engine {
         let tables: Vec<TableStatus> = self.tables.by_oid.keys().filter_map(|oid| self.table_status(*oid)).collect();
         let left = self.tables.left.iter().map(|(name, why)| TableStatus {
             table: name.clone(),
-            state: TableState::Parked { why: why.clone() },
+            state: TableState::Left { why: why.clone() },
             key: tidewire_change::Key::Position,
             identity: tidewire_change::Identity::Nothing,
             rows_read: 0,
@@ -284,6 +284,11 @@ impl Engine {
         let (done_bytes, total_bytes) = reading.map(TableRead::progress).unwrap_or_default();
         let state = match (&table.parked, table.is_done) {
             (Some(why), _) => TableState::Parked { why: why.clone() },
+            // What it changes isn't in the log, until it is published again.
+            (None, true) if !table.is_published && self.own_publication => TableState::Pending,
+            (None, true) if !table.is_published => TableState::Parked {
+                why: "the publication doesn't have it, or not all of it: somebody changed the publication".into(),
+            },
             (None, true) => TableState::Streaming,
             (None, false) if done_bytes == 0 && table.rows_read == 0 => TableState::Pending,
             (None, false) => TableState::Copying { done_bytes, total_bytes },

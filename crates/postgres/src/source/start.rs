@@ -200,6 +200,7 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
         busy: vec![false; jobs.len()],
         stream: Stream::new(checkpoint.position.commit, place.base),
         on_standby: opened.on_standby,
+        own_publication: opened.publication.is_own,
         shared: shared.clone(),
         wires: Wires { chunks, batches: batches_in, requests, asks, answers, jobs, reports },
         tables,
