@@ -9,6 +9,7 @@ Delta table's index was lost.
 A case file has
   case, name          its number and what it is about
   setup               SQL on the source before Tidewire starts; `replica_setup`: the same on the replica's database
+  encoding            of the source's database (UTF8)
   source, replica     further keys of those sections of the configuration (url: same: the replica is in the source's
                       database); `user`: who connects to the source
   start_and_go        don't wait for the first copy
@@ -33,7 +34,7 @@ from casesteps import Steps, check_step, connect
 from pipeline import Pipeline
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KEYS = {"case", "name", "setup", "replica_setup", "source", "replica", "user", "start_and_go", "slot_before_publication", "changes",
+KEYS = {"case", "name", "setup", "encoding", "replica_setup", "source", "replica", "user", "start_and_go", "slot_before_publication", "changes",
         "tables", "named", "ops", "ops_total", "events", "check", "notes", "log", "ends", "versions"}
 
 SINKS = ("lake", "replica")
@@ -100,8 +101,8 @@ def run_case(case, binary, pg, folder):
     version = fixture["admin"].server_version // 10000
     if not lowest <= version <= highest:
         raise Lacks("PostgreSQL %s to %s" % (lowest, highest))
-    for name in (db, replica):
-        k.execute("CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'" % name)
+    for name, encoding in ((db, case.get("encoding", "UTF8")), (replica, "UTF8")):
+        k.execute("CREATE DATABASE %s TEMPLATE template0 ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C'" % (name, encoding))
     where = os.path.join(folder, db)
     os.mkdir(where)
     url, replica_url, replica_keys = pg.url(db), pg.url(replica), dict(case.get("replica", {}))

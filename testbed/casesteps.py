@@ -1,11 +1,11 @@
 """The steps of a case: SQL on the source in the ways that a case names, and what happens to the pipeline meanwhile."""
-import signal, threading, time
+import os, shutil, signal, threading, time
 import psycopg2
 
 STEPS = {"tx": {"tx"}, "rollback": {"rollback"}, "autocommit": {"autocommit"}, "must_fail": {"must_fail"}, "action": {"action"},
          "sleep": {"sleep"}, "sql": {"session", "sql", "async", "before_start"}}
 ACTIONS = ("kill_consumer", "restart_consumer", "stop_consumer", "start_consumer", "sink_fails", "sink_recovers", "failover",
-           "wait_until_streaming", "drop_slot")
+           "wait_until_streaming", "drop_slot", "lose_lake", "lose_journal")
 
 
 def check_step(step):
@@ -21,6 +21,7 @@ def check_step(step):
 def connect(url):
     c = psycopg2.connect(url)
     c.autocommit = True
+    c.set_client_encoding("UTF8")
     return c
 
 
@@ -112,4 +113,11 @@ class Steps:
         elif action == "drop_slot":
             pipeline.stop()
             fixture["admin"].cursor().execute("SELECT pg_drop_replication_slot(%s)", (pipeline.slot,))
+        elif action == "lose_lake":
+            pipeline.stop()
+            shutil.rmtree(os.path.join(pipeline.folder, "lake"))
+            pipeline.start()
+        elif action == "lose_journal":
+            pipeline.stop()
+            shutil.rmtree(os.path.join(pipeline.folder, "journal"))
         # failover: the tables name the run on one server; a failover has a test of its own

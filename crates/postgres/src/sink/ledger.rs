@@ -215,7 +215,7 @@ impl Owner {
         connection.execute(&format!("ALTER VIEW IF EXISTS {old} RENAME TO {new}")).await?;
         let set = format!("UPDATE tidewire.tables SET target_view = {} WHERE {has_name}", quote_literal(&view));
         connection.execute(&set).await?;
-        Ok(Some((TableName { schema: schema.into(), name: name.into() }, view)))
+        Ok(Some((TableName { schema, name }, view)))
     }
 
     /// The marks of a table that was written (within the open transaction).
