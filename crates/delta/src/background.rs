@@ -3,9 +3,10 @@
 use std::thread::JoinHandle;
 use tidewire_change::{Error, Result};
 
-/// How much such a thread gives way to others (`nice`): with both cores busy about a tenth of one is left to it.
+/// How much such a thread gives way to others (`nice`): beside one that is busy it gets a quarter of a core. Not less, since
+/// commits wait for merges when these fall behind.
 #[cfg(target_os = "linux")]
-const NICE: i32 = 10;
+const NICE: i32 = 5;
 
 /// Starts a thread that gets what the others leave of the processors.
 pub fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
@@ -19,5 +20,9 @@ pub fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 's
 /// Linux gives each thread a priority of its own. Where that is not so, or not allowed, the work is done all the same.
 fn give_way() {
     #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    {
+        use rustix::process::{getpriority_process, setpriority_process};
+        let thread = Some(rustix::thread::gettid());
+        let _ = getpriority_process(thread).and_then(|nice| setpriority_process(thread, nice + NICE));
+    }
 }

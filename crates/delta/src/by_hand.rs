@@ -85,8 +85,8 @@ impl TableWork {
         .await
     }
 
-    /// Removes data files and vectors that neither the table nor a version within the retention holds. The table may be
-    /// written meanwhile: what is younger than the retention stays.
+    /// Removes data files and vectors that neither the table nor a version within the retention holds. Nobody
+    /// may write the table meanwhile: of a long transaction files are there that nothing names yet.
     pub async fn vacuum(&self, table: &TableName) -> Result<Cleaned> {
         let (config, table) = (self.config.clone(), table.clone());
         blocking(move || {

@@ -1,6 +1,6 @@
 use crate::config::Config;
 use crate::data::{self, Rows};
-use crate::key::KeyReader;
+use crate::key::{KeyReader, Secret};
 use crate::log::{State, FOLDER};
 use crate::rows::{Decoder, Layout, DELETED};
 use crate::sink::{blocking, Noted};
@@ -142,6 +142,7 @@ fn send(sender: &mpsc::Sender<Vec<Row>>, rows: &mut Vec<Row>) -> Result<()> {
 /// Picks rows by their keys.
 struct KeyFilter {
     wanted: HashSet<u128>,
+    secret: Secret,
     /// Only the key columns, in key order.
     schema: Schema,
     decoder: Decoder,
@@ -152,7 +153,8 @@ impl KeyFilter {
         let Key::Columns(columns) = &schema.key else {
             return Err(Error::invalid(format!("rows of {} can't be asked for by key: it has none", schema.table)));
         };
-        let mut reader = KeyReader::new(schema);
+        let secret = Secret::random();
+        let mut reader = KeyReader::new(schema, secret);
         let wanted = keys.iter().map(|row| reader.key(row)).collect::<Result<_>>()?;
         let only = Schema {
             columns: columns.iter().map(|i| schema.columns[usize::from(*i)].clone()).collect(),
@@ -160,11 +162,11 @@ impl KeyFilter {
             ..schema.clone()
         };
         let decoder = view.decoder(schema, columns.iter().map(|i| usize::from(*i)));
-        Ok(KeyFilter { wanted, schema: only, decoder })
+        Ok(KeyFilter { wanted, secret, schema: only, decoder })
     }
 
     fn rows_in(&self, view: &View, path: &str, struck: Option<&RoaringBitmap>) -> Result<RoaringBitmap> {
-        let mut reader = KeyReader::new(&self.schema);
+        let mut reader = KeyReader::new(&self.schema, self.secret);
         let mut found = RoaringBitmap::new();
         data::read(&view.store, path, &self.decoder.projection(), Rows::But(struck), |numbers, batch| {
             self.decoder.rows(batch, |i, row| {

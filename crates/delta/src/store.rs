@@ -175,7 +175,7 @@ impl Store {
         Ok(files)
     }
 
-    /// The folders in a folder.
+    /// The folders in a folder, by name.
     pub fn folders(&self, folder: &str) -> Result<Vec<String>> {
         let path = self.path(folder);
         let entries = match fs::read_dir(&path) {
@@ -184,7 +184,9 @@ impl Store {
             Err(e) => return Err(Error::io(e, path.display())),
         };
         let folders = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-        Ok(folders.filter_map(|e| e.file_name().into_string().ok()).collect())
+        let mut names: Vec<String> = folders.filter_map(|e| e.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Removes a file; it is no error when it isn't there.

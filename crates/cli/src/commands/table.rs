@@ -18,12 +18,8 @@ pub async fn describe(config: &Config, args: &LakeTable) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Two that write one table stop each other: a pipeline that runs does this by itself.
 pub async fn maintain(config: &Config, args: &LakeTable) -> Result<Answer> {
-    if serve::find(config).is_some() {
-        return Err(Error::invalid("the pipeline runs, and whoever runs it maintains its tables")
-            .hint("nothing to do; to have all merges done at once, stop `tidewire run` first"));
-    }
+    nobody_writes(config)?;
     let (sink, table) = choose(config, args).await?;
     let done = catalog::lake(config, sink)?.maintain(&table).await?;
     if args.json {
@@ -35,8 +31,8 @@ pub async fn maintain(config: &Config, args: &LakeTable) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// The pipeline may run: what is younger than the retention stays.
 pub async fn vacuum(config: &Config, args: &LakeTable) -> Result<Answer> {
+    nobody_writes(config)?;
     let (sink, table) = choose(config, args).await?;
     let gone = catalog::lake(config, sink)?.vacuum(&table).await?;
     match args.json {
@@ -44,6 +40,16 @@ pub async fn vacuum(config: &Config, args: &LakeTable) -> Result<Answer> {
         false => println!("removed: {} files, {}", thousands(gone.files), bytes(gone.bytes)),
     }
     Ok(Answer::Yes)
+}
+
+/// Two that write one table stop each other, and files of a transaction that is hours long look as if nobody needed them. A
+/// pipeline that runs does all this by itself.
+fn nobody_writes(config: &Config) -> Result<()> {
+    match serve::find(config) {
+        Some(_) => Err(Error::invalid("the pipeline runs, and keeps its tables small and clean by itself")
+            .hint("nothing to do; to have all of it done at once, stop `tidewire run` first")),
+        None => Ok(()),
+    }
 }
 
 async fn choose<'a>(config: &'a Config, args: &LakeTable) -> Result<(&'a SinkConfig, TableName)> {

@@ -80,7 +80,7 @@ for r in d.execute('SELECT %s FROM delta_scan(?) WHERE NOT _deleted ORDER BY ALL
 }
 
 /// The Python that has DuckDB: `testbed/python.sh` makes it.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     let made = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/tidewire/venv/bin/python");
     std::env::var_os("TIDEWIRE_PYTHON").map(PathBuf::from).unwrap_or_else(made)
 }

@@ -1,5 +1,6 @@
 use super::run::Run;
 use super::Stamp;
+use crate::key::Secret;
 use crate::store::Store;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
 const NAME: &str = "index.json";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Which runs make up the index, and what they cover. Replaced as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub struct Manifest {
     /// The table's version that the runs cover in full.
     version: u64,
     next_file: u32,
+    /// Of hashed keys.
+    pub secret: Secret,
     /// Oldest first.
     pub runs: Vec<String>,
     files: BTreeMap<u32, Arc<str>>,
@@ -26,12 +29,13 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    pub fn new(stamp: &Stamp, runs: &[Arc<Run>]) -> Manifest {
+    pub fn new(stamp: &Stamp, secret: Secret, runs: &[Arc<Run>]) -> Manifest {
         Manifest {
             format: FORMAT,
             table_id: stamp.table_id.clone(),
             version: stamp.version,
             next_file: stamp.next_file,
+            secret,
             runs: runs.iter().map(|run| run.name().to_string()).collect(),
             files: stamp.files.clone(),
             sum: 0,

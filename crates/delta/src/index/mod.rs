@@ -18,6 +18,7 @@ pub use entry::Place;
 pub use moved::{MovedRows, MovedRun};
 
 use crate::background;
+use crate::key::Secret;
 use crate::store::Store;
 use manifest::Manifest;
 use run::{write_entries, Run};
@@ -73,6 +74,7 @@ pub struct Stamp {
 
 pub struct Index {
     store: Store,
+    secret: Secret,
     /// Oldest first.
     runs: Vec<Arc<Run>>,
     memtable: Memtable,
@@ -102,6 +104,7 @@ impl Index {
         store.make_folder("")?;
         let mut index = Index {
             store,
+            secret: Secret::random(),
             runs: Vec::new(),
             memtable: Memtable::default(),
             frozen: None,
@@ -116,6 +119,7 @@ impl Index {
             match manifest.runs.iter().map(|name| Run::open(&index.store, name).map(Arc::new)).collect() {
                 Ok(runs) => {
                     index.runs = runs;
+                    index.secret = manifest.secret;
                     stamp = Some(manifest.stamp());
                 }
                 Err(e) => tracing::warn!("the index is built anew: {e}"),
@@ -134,6 +138,11 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// Whoever makes keys for it needs it.
+    pub fn secret(&self) -> Secret {
+        self.secret
     }
 
     pub fn store(&self) -> &Store {
@@ -244,7 +253,7 @@ impl Index {
     pub fn save(&mut self, stamp: Stamp) -> Result<()> {
         self.thaw()?;
         if self.memtable.is_empty() {
-            return Manifest::new(&stamp, &self.runs).write(&self.store);
+            return Manifest::new(&stamp, self.secret, &self.runs).write(&self.store);
         }
         let entries = Arc::new(std::mem::take(&mut self.memtable));
         let (store, shared) = (self.store.clone(), entries.clone());
@@ -269,6 +278,11 @@ impl Index {
         Ok(())
     }
 
+    /// True while entries are being written to a run: `save` and `add_moved` would wait for it.
+    pub fn is_flushing(&self) -> bool {
+        self.frozen.as_ref().is_some_and(|frozen| !frozen.writer.is_finished())
+    }
+
     /// Waits for the threads, and gives them work until there is none: the index is at rest.
     pub fn settle(&mut self) -> Result<()> {
         loop {
@@ -284,7 +298,7 @@ impl Index {
     fn thaw(&mut self) -> Result<()> {
         let Some(frozen) = self.frozen.take() else { return Ok(()) };
         self.runs.extend(join(frozen.writer)?.map(Arc::new));
-        Manifest::new(&frozen.stamp, &self.runs).write(&self.store)
+        Manifest::new(&frozen.stamp, self.secret, &self.runs).write(&self.store)
     }
 
     /// The newest runs are merged, and the next older one with them unless it is much longer than all of them: so what is
@@ -320,7 +334,7 @@ impl Index {
         let inputs: Vec<Arc<Run>> = self.runs.iter().filter(|run| is_input(run)).cloned().collect();
         self.runs.retain(|run| !is_input(run));
         self.runs.insert(at, Arc::new(merged));
-        Manifest::new(&stamp, &self.runs).write(&self.store)?;
+        Manifest::new(&stamp, self.secret, &self.runs).write(&self.store)?;
         inputs.iter().try_for_each(|run| self.store.remove(run.name()))
     }
 
@@ -338,7 +352,7 @@ impl Index {
         self.end_merge()?;
         let runs = std::mem::take(&mut self.runs);
         self.memtable.clear();
-        Manifest::new(&stamp, &[]).write(&self.store)?;
+        Manifest::new(&stamp, self.secret, &[]).write(&self.store)?;
         runs.iter().try_for_each(|run| self.store.remove(run.name()))
     }
 

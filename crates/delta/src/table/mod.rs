@@ -15,7 +15,7 @@ pub use rebuild::index_store;
 
 use crate::config::Config;
 use crate::index::{Index, Stamp};
-use crate::key::KeyReader;
+use crate::key::{KeyReader, Secret};
 use crate::log::action::{Action, DomainMetadata, Format, Metadata, Protocol};
 use crate::log::{self, State};
 use crate::rows::{Evolution, Layout};
@@ -130,7 +130,8 @@ impl Table {
     }
 
     fn of(store: Store, config: Arc<Config>, state: State, mark: Mark, layout: Layout, files: Files) -> Table {
-        let keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema));
+        // Of a secret that the index, when it is open, replaces.
+        let keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, Secret::default()));
         Table {
             topic: topic_of(&layout.schema.table),
             pending: Pending::new(&mark),
@@ -247,11 +248,17 @@ impl Table {
     fn adopt(&mut self, layout: Layout, columns_changed: bool) -> Result<()> {
         // Rows that wait are in the old order.
         self.flush()?;
-        self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema));
+        let secret = self.secret();
+        self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, secret));
         self.layout = Arc::new(layout);
         self.pending.layout_changed = true;
         self.pending.columns_changed |= columns_changed;
         Ok(())
+    }
+
+    /// Of hashed keys; needed only when the index is open.
+    fn secret(&self) -> Secret {
+        self.index.as_ref().map(Index::secret).unwrap_or_default()
     }
 
     fn stamp(&self) -> Stamp {

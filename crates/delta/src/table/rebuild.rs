@@ -6,7 +6,7 @@ use super::Table;
 use crate::config::Config;
 use crate::data::{self, Rows};
 use crate::index::{Index, KeyMap, MovedRows, Place};
-use crate::key::{copy_key, KeyReader};
+use crate::key::{copy_key, KeyReader, Secret};
 use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
 use crate::store::Store;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct KeyScan {
 }
 
 impl KeyScan {
-    pub fn new(layout: &Layout) -> KeyScan {
+    pub fn new(layout: &Layout, secret: Secret) -> KeyScan {
         let schema = &layout.schema;
         let columns: Vec<usize> = match &schema.key {
             Key::Columns(columns) => columns.iter().map(|i| usize::from(*i)).collect(),
@@ -44,7 +44,7 @@ impl KeyScan {
             key,
             ..Schema::clone(schema)
         };
-        KeyScan { decoder: Decoder::new(columns.iter().map(lake).collect()), keys: KeyReader::new(&only) }
+        KeyScan { decoder: Decoder::new(columns.iter().map(lake).collect()), keys: KeyReader::new(&only, secret) }
     }
 
     pub fn projection(&self) -> Vec<&str> {
@@ -90,6 +90,7 @@ impl Table {
         let unchecked = if numbered { Unchecked::default() } else { moved.unchecked(&self.files, &known) };
         let is_missing = |number: &u32| !known.contains_key(number) && !unchecked.files.contains(number);
         let missing: Vec<u32> = self.files.live.keys().copied().filter(is_missing).collect();
+        self.keys = Some(KeyReader::new(&self.layout.schema, index.secret()));
         self.index = Some(index);
         self.index_files(&missing, numbered, None)?;
         // After all others: their rows are compared with what the index says of them.
@@ -118,7 +119,7 @@ impl Table {
         let (Some(index), false) = (&self.index, files.is_empty()) else { return Ok(()) };
         let all: u64 = files.iter().map(|number| self.files.live[number].rows).sum();
         let mut progress = Progress { began: self.config.now(), told: self.config.now(), all, read: 0 };
-        let mut scan = KeyScan::new(&self.layout);
+        let mut scan = KeyScan::new(&self.layout, self.secret());
         let mut copies: KeyMap<u32> = KeyMap::default();
         let mut entries = MovedRows::new(index.store().clone(), ENTRIES_AT_ONCE);
         let columns: Vec<String> = scan.projection().into_iter().map(String::from).collect();

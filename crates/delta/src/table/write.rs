@@ -3,6 +3,7 @@ use super::pending::{Buffer, Buffered};
 use super::Table;
 use crate::data::{self, FileWriter, Rows};
 use crate::index::Place;
+use crate::key::KeyReader;
 use crate::rows::{Encoder, Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
 use std::sync::Arc;
 use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
@@ -298,7 +299,11 @@ impl Table {
         self.adopt(layout, true)?;
         match (&self.keys, &self.index) {
             (None, _) => self.index = None,
-            (Some(_), None) => self.index = Some(self.empty_index()?),
+            (Some(_), None) => {
+                let index = self.empty_index()?;
+                self.keys = Some(KeyReader::new(&self.layout.schema, index.secret()));
+                self.index = Some(index);
+            }
             (Some(_), Some(_)) => {}
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::{Input, Merged};
 use crate::data::{self, FileWriter, Rows};
 use crate::index::{MovedRows, Place};
+use crate::key::Secret;
 use crate::rows::{Layout, Marks};
 use crate::store::Store;
 use crate::table::rebuild::KeyScan;
@@ -12,7 +13,8 @@ use tidewire_change::{Error, Key, Result};
 
 pub(super) struct MergeWork {
     pub store: Store,
-    pub index_store: Option<Store>,
+    /// Where the index lies, and its secret; none when the table has no index.
+    pub index: Option<(Store, Secret)>,
     pub layout: Arc<Layout>,
     pub inputs: Vec<Input>,
     pub output: u32,
@@ -24,8 +26,8 @@ impl MergeWork {
         let schema = self.layout.arrow();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let mut writer = FileWriter::create(&self.store, &self.layout, schema.clone(), true)?;
-        let mut scan = self.index_store.is_some().then(|| KeyScan::new(&self.layout));
-        let index_store = self.index_store.clone().unwrap_or_else(|| self.store.clone());
+        let mut scan = self.index.as_ref().map(|(_, secret)| KeyScan::new(&self.layout, *secret));
+        let index_store = self.index.as_ref().map_or(&self.store, |(store, _)| store).clone();
         let mut moved = MovedRows::new(index_store, self.entries_max);
         let numbered = self.layout.schema.key == Key::WholeRow;
         let (mut copies, mut bases, mut next) = (Vec::new(), Vec::with_capacity(self.inputs.len()), 0u32);

@@ -11,7 +11,7 @@ use super::files::{LiveFile, Vector};
 use super::Table;
 use crate::background;
 use crate::data::Written;
-use crate::index::{MovedRows, MovedRun, Place};
+use crate::index::{Index, MovedRows, MovedRun, Place};
 use crate::key::copy_key;
 use crate::log::action::{Action, Add};
 use crate::log::State;
@@ -82,8 +82,12 @@ impl Table {
         if let Some(index) = &mut self.index {
             index.tend()?;
         }
-        self.end_merge(false)?;
-        if self.upkeep.merge.is_none() {
+        // Both ends of a merge need the index: a commit doesn't wait for that, the next one will find it free.
+        let is_free = |table: &Table| !table.index.as_ref().is_some_and(Index::is_flushing);
+        if is_free(self) {
+            self.end_merge(false)?;
+        }
+        if self.upkeep.merge.is_none() && is_free(self) {
             self.start_merge()?;
         }
         // Some readers hang on too many vectors: then commits wait for the merges.
@@ -172,10 +176,10 @@ impl Table {
             // The places that the rows have now must lie below those that they will get.
             index.save(stamp)?;
         }
-        let index_store = self.index.as_ref().map(|index| index.store().clone());
+        let index = self.index.as_ref().map(|index| (index.store().clone(), index.secret()));
         let work = MergeWork {
             store: self.store.clone(),
-            index_store,
+            index,
             layout: self.layout.clone(),
             inputs: inputs.clone(),
             output,
