@@ -87,11 +87,11 @@ impl Table {
         if is_free(self) {
             self.end_merge(false)?;
         }
-        if self.upkeep.merge.is_none() && is_free(self) {
+        let max = self.config.upkeep.vectors_max;
+        if self.upkeep.merge.is_none() && (is_free(self) || self.vectors() > max) {
             self.start_merge()?;
         }
         // Some readers hang on too many vectors: then commits wait for the merges.
-        let max = self.config.upkeep.vectors_max;
         while self.vectors() > max && self.upkeep.merge.is_some() {
             self.end_merge(true)?;
             self.start_merge()?;
