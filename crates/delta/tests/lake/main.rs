@@ -10,3 +10,4 @@ mod schemas;
 mod steps;
 mod support;
 mod types;
+mod upkeep;
