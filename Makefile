@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-delta cases kill docs lint build release tools python test-pg17 test-pg18 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-delta cases kill docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,10 +49,10 @@ bench-delta: tools python ## the Delta sink's figures beside deltalake's MERGE (
 	cargo build --release --quiet -p tidewire-delta --example bench_delta
 	$(PYTHON) testbed/bench_delta.py --binary $(CARGO_TARGET_DIR)/release/examples/bench_delta $(ARGS)
 
-test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 17 or 18
+test-pg14 test-pg16 test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 14, 16, 17 or 18
 	TIDEWIRE_PG_BIN=$$(testbed/postgres.sh $*) testbed/test.sh
 
-cases-pg17 cases-pg18: cases-pg%: build python ## the bank of faults against PostgreSQL 17 or 18
+cases-pg14 cases-pg16 cases-pg17 cases-pg18: cases-pg%: build python ## the bank of faults against PostgreSQL 14, 16, 17 or 18
 	TIDEWIRE_PG_BIN=$$(testbed/postgres.sh $*) $(PYTHON) testbed/cases.py --binary $(DEBUG) $(ARGS)
 
 docs: build ## writes docs/configuration.md from the code

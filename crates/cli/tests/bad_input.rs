@@ -137,6 +137,31 @@ fn catching_up_is_not_a_yes_while_a_table_is_parked() {
 }
 
 #[test]
+fn a_text_that_is_not_utf8_parks_its_table_and_check_warns_of_such_a_database() {
+    let server = server();
+    server.psql("CREATE DATABASE plain ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    server.psql_in("plain", T);
+    server.psql_in("plain", "CREATE TABLE bad (id int PRIMARY KEY, v text); INSERT INTO bad VALUES (1, 'café')");
+    let place = Place::lake(&server.url_of("plain"));
+    place.tidewire(&["check"], &[]).is(0).says("SQL_ASCII");
+    place.catch_up().is(0);
+    server.psql_in("plain", r"UPDATE bad SET v = E'caf\xe9'; UPDATE t SET v = 'after' WHERE id = 1");
+    place.catch_up().is(1).says("public.bad is parked").says("isn't UTF-8");
+    assert_eq!(place.duckdb("count(*)", "public.t"), "500");
+    assert_eq!(place.duckdb("v", "public.bad"), "café", "its copy stays as it was");
+
+    let mut run = place.run();
+    run.until("the finding", |_| {
+        place.tidewire(&["status"], &[]).out.contains("snapshot pipeline.yaml --table public.bad")
+    });
+    server.psql_in("plain", "UPDATE bad SET v = 'mended'");
+    place.tidewire(&["snapshot"], &["--table", "public.bad"]).is(0);
+    run.until("it is followed again", |_| place.duckdb("v", "public.bad") == "mended");
+    place.tidewire(&["reconcile"], &[]).is(0);
+    run.stop().is(0);
+}
+
+#[test]
 fn a_publication_of_the_users_own_that_lacks_a_table_ends_with_2_and_says_how_to_add_it() {
     let server = server();
     server.psql(&format!("{T}; CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION mine FOR TABLE u"));

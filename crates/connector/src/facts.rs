@@ -11,7 +11,7 @@ pub enum TableState {
     Copying { done_bytes: u64, total_bytes: u64 },
     /// Its rows are all there; changes flow.
     Streaming,
-    /// Can't be followed; the others go on.
+    /// Can't be followed as it is: its copies lack something. The others go on.
     Parked { why: String },
     /// Isn't followed, and nothing is amiss: it was dropped or taken out, or the log doesn't have it.
     Left { why: String },
@@ -42,6 +42,9 @@ pub struct SourceStatus {
     pub server_position: Position,
     /// Placed reads that aren't finished: chunks in flight or waiting, keys to read again.
     pub pending_reads: u64,
+    /// Readers of the tables see all that lies before the stream. Until then a comparison could miss a change that the stream
+    /// doesn't bring any more: after a lost log, one that had committed and wasn't visible yet.
+    pub is_settled: bool,
     pub tables: Vec<TableStatus>,
     pub slot: Option<SlotFacts>,
     /// Why nothing comes just now (waits for an open transaction, …).
@@ -66,6 +69,8 @@ pub struct ServerFacts {
     /// e.g. 150018.
     pub version: u32,
     pub wal_level: String,
+    /// Of the database, as PostgreSQL calls it.
+    pub encoding: String,
     /// Whom we are logged in as.
     pub user: String,
     pub may_replicate: bool,

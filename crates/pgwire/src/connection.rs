@@ -54,6 +54,16 @@ impl Connection {
 
     /// Runs statements by the simple protocol; returns the rows of the last one that has any.
     pub async fn query(&mut self, sql: &str) -> Result<Rows> {
+        self.query_by(sql, rows::utf8).await
+    }
+
+    /// The same for names in the catalog of a database whose text has no encoding: what isn't UTF-8 in them becomes U+FFFD, so
+    /// that one such name doesn't hide all others. Whoever asks looks for it.
+    pub async fn query_names(&mut self, sql: &str) -> Result<Rows> {
+        self.query_by(sql, |bytes| Ok(String::from_utf8_lossy(&bytes).into_owned())).await
+    }
+
+    async fn query_by(&mut self, sql: &str, text: fn(Vec<u8>) -> Result<String>) -> Result<Rows> {
         self.send_query(sql).await?;
         let mut rows = Rows::default();
         while let Some(frame) = self.next_answer().await? {
@@ -61,7 +71,7 @@ impl Connection {
                 frames::ROW_DESCRIPTION => {
                     rows = Rows { columns: rows::columns(frame).map_err(|e| self.wire.at(e))?, ..Rows::default() }
                 }
-                frames::DATA_ROW => rows.rows.push(rows::values(frame).map_err(|e| self.wire.at(e))?),
+                frames::DATA_ROW => rows.rows.push(rows::values(frame, text).map_err(|e| self.wire.at(e))?),
                 frames::COMMAND_COMPLETE => rows.affected = rows::affected(&frame),
                 frames::EMPTY_QUERY => {}
                 _ => return Err(self.unexpected(&frame, "query").await),

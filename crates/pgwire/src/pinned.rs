@@ -36,16 +36,32 @@ pub(crate) const AT_STARTUP: &[(&str, &str)] = &[
 const BY_VERSION: &[(u32, &str, &str)] =
     &[(140_000, "idle_session_timeout", "0"), (170_000, "transaction_timeout", "0")];
 
-/// The settings that a server of this version has, each with its value.
-pub(crate) fn settings(version: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// The encoding of a database whose text has none. From such a database the server sends nothing as UTF8 that isn't, and
+/// ends the log's stream at the first such value; so it is asked for plain bytes, and whoever takes them in looks.
+const PLAIN: &str = "SQL_ASCII";
+
+/// What is known of the server once it has let us in.
+pub(crate) struct Server<'a> {
+    pub version: u32,
+    /// The database's encoding.
+    pub encoding: &'a str,
+}
+
+/// The settings that this server has, each with its value.
+pub(crate) fn settings(server: &Server<'_>) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let (version, is_plain) = (server.version, server.encoding == PLAIN);
     let newer = BY_VERSION.iter().filter(move |(since, ..)| version >= *since).map(|(_, name, value)| (*name, *value));
-    AT_STARTUP.iter().copied().chain(newer)
+    AT_STARTUP.iter().copied().chain(newer).map(move |(name, value)| match name {
+        "client_encoding" if is_plain => (name, PLAIN),
+        _ => (name, value),
+    })
 }
 
 /// One statement that sets them all and returns what they are then. Normally it changes only those of `BY_VERSION`; a
-/// pooler that dropped our startup parameters, or a login trigger, may have made it necessary for the others.
-pub(crate) fn statement(version: u32) -> String {
+/// pooler that dropped our startup parameters, or a login trigger, may have made it necessary for the others. Its own text is
+/// ASCII, whatever the encoding is by then.
+pub(crate) fn statement(server: &Server<'_>) -> String {
     let calls: Vec<String> =
-        settings(version).map(|(name, value)| format!("pg_catalog.set_config('{name}', '{value}', false)")).collect();
+        settings(server).map(|(name, value)| format!("pg_catalog.set_config('{name}', '{value}', false)")).collect();
     format!("SELECT {}", calls.join(", "))
 }

@@ -106,7 +106,7 @@ pub(crate) fn columns(frame: Frame) -> Result<Vec<String>> {
 }
 
 /// Values of a DataRow.
-pub(crate) fn values(frame: Frame) -> Result<Vec<Option<String>>> {
+pub(crate) fn values(frame: Frame, text: fn(Vec<u8>) -> Result<String>) -> Result<Vec<Option<String>>> {
     let mut body = frame.body;
     let count = body.try_get_u16().map_err(|_| cut("DataRow"))?;
     let mut values = Vec::with_capacity(count.into());
@@ -114,7 +114,7 @@ pub(crate) fn values(frame: Frame) -> Result<Vec<Option<String>>> {
         let length = body.try_get_i32().map_err(|_| cut("DataRow"))?;
         values.push(match usize::try_from(length) {
             Err(_) => None,
-            Ok(length) if length <= body.len() => Some(utf8(body.split_to(length).to_vec())?),
+            Ok(length) if length <= body.len() => Some(text(body.split_to(length).to_vec())?),
             Ok(_) => return Err(cut("DataRow")),
         });
     }
@@ -128,7 +128,7 @@ pub(crate) fn affected(frame: &Frame) -> u64 {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-fn utf8(bytes: Vec<u8>) -> Result<String> {
+pub(crate) fn utf8(bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| {
         Error::malformed("the server sent a name or value that isn't UTF-8")
             .hint("the database's encoding is SQL_ASCII")
@@ -170,7 +170,7 @@ mod tests {
         #[test]
         fn random_bodies_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let frame = || Frame { tag: b'D', body: Bytes::from(bytes.clone()) };
-            let _ = (values(frame()), columns(frame()), affected(&frame()));
+            let _ = (values(frame(), utf8), columns(frame()), affected(&frame()));
         }
     }
 }

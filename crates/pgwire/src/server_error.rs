@@ -146,8 +146,7 @@ fn own_hint(error: &PgError) -> Option<&'static str> {
         "XX001" | "XX002" => "the server's data is damaged: see its log",
         code if code.starts_with("P0") => "a function or trigger raised it: the server's log has its text",
         "22021" | "22P05" => {
-            "a text isn't valid in the database's encoding, as an SQL_ASCII database allows: mend the row at the source; \
-             if the log holds it already, `tidewire slot drop` and start again: all is compared and mended"
+            "a text has no form in UTF-8: mend the row at the source, or make the column bytea"
         }
         code if code.starts_with("22") || code.starts_with("23") => "the server's log has the values",
         _ => return None,

@@ -1,6 +1,6 @@
 use crate::auth::Login;
 use crate::config::{Config, SslMode};
-use crate::connection::{encoding, Connection, Mode};
+use crate::connection::{self, Connection, Mode};
 use crate::frames;
 use crate::pinned;
 use crate::server_error::{sqlstate, PgError};
@@ -81,10 +81,10 @@ async fn start(config: &Config, mode: Mode, encryption: Encryption) -> Result<Co
         parameters.push(("replication", "database"));
     }
     parameters.extend(pinned::AT_STARTUP);
-    frontend::startup_message(parameters, &mut wire.outgoing).map_err(encoding)?;
+    frontend::startup_message(parameters, &mut wire.outgoing).map_err(connection::encoding)?;
     wire.flush().await?;
 
-    let (mut server_version, mut key) = (0, (0, 0));
+    let (mut server_version, mut encoding, mut key) = (0, String::new(), (0, 0));
     loop {
         let frame = wire.next_frame().await?;
         match frame.tag {
@@ -92,6 +92,8 @@ async fn start(config: &Config, mode: Mode, encryption: Encryption) -> Result<Co
             frames::PARAMETER_STATUS => {
                 if let Some(text) = frame.body.strip_prefix(b"server_version\0") {
                     server_version = parse_version(text);
+                } else if let Some(text) = frame.body.strip_prefix(b"server_encoding\0") {
+                    encoding = String::from_utf8_lossy(text.strip_suffix(b"\0").unwrap_or(text)).into_owned();
                 }
             }
             frames::BACKEND_KEY => key = backend_key(&frame.body),
@@ -110,17 +112,15 @@ async fn start(config: &Config, mode: Mode, encryption: Encryption) -> Result<Co
     let unanswered = 0;
     let mut connection =
         Connection { wire, config, process_id, secret_key, server_version, unanswered, copying_in: false };
-    pin(&mut connection).await?;
+    pin(&mut connection, &pinned::Server { version: server_version, encoding: &encoding }).await?;
     Ok(connection)
 }
 
 /// Makes sure that every setting of `pinned` has its value.
-async fn pin(connection: &mut Connection) -> Result<()> {
-    let version = connection.server_version;
-    let rows =
-        connection.query(&pinned::statement(version)).await.map_err(|error| error.context("pinning settings"))?;
+async fn pin(connection: &mut Connection, server: &pinned::Server<'_>) -> Result<()> {
+    let rows = connection.query(&pinned::statement(server)).await.map_err(|error| error.context("pinning settings"))?;
     let values = rows.rows.first().map_or(&[][..], |row| row);
-    for (at, (name, wanted)) in pinned::settings(version).enumerate() {
+    for (at, (name, wanted)) in pinned::settings(server).enumerate() {
         let got = values.get(at).and_then(Option::as_deref);
         if got != Some(wanted) {
             return Err(Error::invalid(format!("the server has {name} = {got:?} where {wanted:?} was asked for"))

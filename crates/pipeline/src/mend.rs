@@ -46,7 +46,7 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
     let sink = shared.sinks.iter().find(|s| s.name == repair.sink);
     let Some((sink, look_at_source)) = sink.zip(shared.source_inspect.as_ref()) else { return Ok(()) };
     let Some(look_at_sink) = &sink.inspect else { return Ok(()) };
-    if !sink.pulse.is_open() || !shared.capture.pulse.is_open() {
+    if !sink.pulse.is_open() || !shared.capture.pulse.is_open() || !shared.source.status().is_settled {
         return Ok(());
     }
     let mut source = look_at_source().await?;

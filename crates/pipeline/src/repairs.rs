@@ -20,6 +20,9 @@ pub struct Repair {
     /// The tables are read anew before they are compared: most rows are missing.
     #[serde(default)]
     pub reread: bool,
+    /// How often it was asked for again while it was due: a comparison that began before the last time doesn't settle it.
+    #[serde(default)]
+    pub again: u32,
 }
 
 impl Repair {
@@ -73,19 +76,19 @@ impl Repairs {
     /// Asks for a repair; durable when it returns. The first reason of several is kept.
     pub async fn ask(&self, shared: &Shared, sink: &str, table: Option<&str>, why: &str) -> Result<()> {
         let (table, since) = (table.map(str::to_string), shared.clock.now());
-        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: false }).await
+        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: false, again: 0 }).await
     }
 
     /// For a sink that begins empty behind a bus that may no longer hold everything.
     pub async fn ask_to_fill(&self, shared: &Shared, sink: &str) -> Result<()> {
         let why = "the sink is new and the journal may no longer hold the oldest rows".to_string();
         let since = shared.clock.now();
-        self.add(shared, Repair { sink: sink.into(), table: None, why, since, reread: true }).await
+        self.add(shared, Repair { sink: sink.into(), table: None, why, since, reread: true, again: 0 }).await
     }
 
-    async fn add(&self, shared: &Shared, repair: Repair) -> Result<()> {
-        if locked(&self.due).contains_key(&repair.key()) {
-            return Ok(());
+    async fn add(&self, shared: &Shared, mut repair: Repair) -> Result<()> {
+        if let Some(due) = locked(&self.due).get(&repair.key()).cloned() {
+            repair = Repair { again: due.again.saturating_add(1), reread: due.reread || repair.reread, ..due };
         }
         let json = serde_json::to_vec(&repair).map_err(|e| Error::bug("a repair has no JSON form").caused_by(e))?;
         shared.bus.append(vec![message(&repair, json, repair.since)], None).await?;
@@ -102,7 +105,11 @@ impl Repairs {
         Ok(())
     }
 
+    /// Unless it was asked for again meanwhile.
     pub async fn done(&self, shared: &Shared, repair: &Repair) -> Result<()> {
+        if locked(&self.due).get(&repair.key()) != Some(repair) {
+            return Ok(());
+        }
         shared.bus.append(vec![message(repair, Vec::new(), shared.clock.now())], None).await?;
         locked(&self.due).remove(&repair.key());
         locked(&self.failed).remove(&repair.key());

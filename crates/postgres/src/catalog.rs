@@ -153,6 +153,11 @@ fn parse<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
     serde_json::from_str(json).map_err(|e| Error::bug(format!("the catalog's answer has an unexpected form: {e}")))
 }
 
+/// What isn't UTF-8 in a name comes as U+FFFD (`Connection::query_names`).
+pub(crate) fn is_named<'a>(names: impl IntoIterator<Item = &'a String>) -> bool {
+    !names.into_iter().any(|name| name.contains('\u{fffd}'))
+}
+
 impl Relation {
     pub fn table(&self) -> TableName {
         TableName::new(&*self.schema, &*self.name)
@@ -173,6 +178,12 @@ impl Relation {
 impl TableDef {
     pub fn table(&self) -> TableName {
         self.root.table()
+    }
+
+    /// All its names are UTF-8.
+    pub fn is_named(&self) -> bool {
+        let names = |r: &Relation| is_named([&r.schema, &r.name].into_iter().chain(r.columns.iter().map(|c| &c.name)));
+        self.leaves.iter().chain([&self.root]).all(names)
     }
 
     /// Full only if every leaf says so: the log follows the leaf.

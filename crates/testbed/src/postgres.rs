@@ -53,6 +53,40 @@ impl Postgres {
     }
 
     fn start_bin(bin: PathBuf, options: &[(&str, &str)]) -> Postgres {
+        let server = Postgres::placed(bin);
+        server.init();
+        server.launch_first(options)
+    }
+
+    /// A standby that streams from this server, with the settings of this one and these on top. `primary_conninfo` names the
+    /// database `postgres`, which the synchronization of slots needs.
+    pub fn standby(&self, options: &[(&str, &str)]) -> Postgres {
+        let standby = Postgres::placed(self.bin.clone());
+        let port = self.port.to_string();
+        let mut command = standby.command("pg_basebackup");
+        command.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+            "-X",
+            "stream",
+            "--no-sync",
+            "-D",
+        ]);
+        let done = command.arg(standby.data_dir()).output().expect("pg_basebackup can be run");
+        assert!(done.status.success(), "pg_basebackup failed:\n{}", String::from_utf8_lossy(&done.stderr));
+        standby.write_file("standby.signal", b"", 0o600);
+        let primary = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        standby.launch_first(&[&[("primary_conninfo", primary.as_str())], options].concat())
+    }
+
+    /// A folder for a server.
+    fn placed(bin: PathBuf) -> Postgres {
         let account = server_account();
         let folder = new_folder();
         fs::create_dir(&folder).expect("a temporary folder can be made");
@@ -60,8 +94,11 @@ impl Postgres {
         if let Some(Account { uid, gid }) = account {
             chown(&folder, Some(uid), Some(gid)).expect("root may give a folder away");
         }
-        let mut server = Postgres { bin, folder, port: 0, account, running: None };
-        server.init();
+        Postgres { bin, folder, port: 0, account, running: None }
+    }
+
+    fn launch_first(self, options: &[(&str, &str)]) -> Postgres {
+        let mut server = self;
         let original = fs::read_to_string(server.data_dir().join("postgresql.conf")).expect("initdb wrote it");
         // Another process may take the port between our look and the server's start.
         for attempt in 1.. {

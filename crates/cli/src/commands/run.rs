@@ -16,8 +16,10 @@ const REDRAW: Duration = Duration::from_millis(250);
 
 pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     let began = Instant::now();
-    let running = catalog::start(config).await?;
-    let outcome = match serve::serve(running.clone(), config).await {
+    let mut config = config.clone();
+    config.source.accept_older = args.accept_older_source;
+    let running = catalog::start(&config).await?;
+    let outcome = match serve::serve(running.clone(), &config).await {
         Ok(served) => {
             let outcome = follow(&running, args.until_caught_up).await;
             served.stop().await;

@@ -48,6 +48,8 @@ pub struct PostgresSource {
     /// `None`: made and kept by us.
     pub publication: Option<String>,
     pub failover: bool,
+    /// Given on the command line, for one run.
+    pub accept_older: bool,
     pub readers: usize,
     pub heartbeat: Duration,
 }
@@ -184,6 +186,7 @@ fn postgres_source(section: &Section) -> Result<PostgresSource> {
         slot,
         publication: section.text("publication")?,
         failover: section.flag("failover")?,
+        accept_older: false,
         readers: section.count("readers")? as usize,
         heartbeat,
     })

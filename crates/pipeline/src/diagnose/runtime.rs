@@ -116,11 +116,11 @@ fn runway(slot: &SlotView, status: &Status, findings: &mut Vec<Finding>) {
 
 fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
     let subject = format!("table {}", table.table);
+    let why = table.parked.clone().unwrap_or_default();
     if table.state == Snapshot::Parked {
+        let next = format!("mend the cause, then: tidewire snapshot pipeline.yaml --table {}", table.table);
         findings.push(
-            Finding::new(Severity::Critical, subject.clone(), "it is not followed")
-                .why(table.parked.clone().unwrap_or_default())
-                .next("mend it and restart Tidewire"),
+            Finding::new(Severity::Critical, subject.clone(), "it is parked: it isn't followed").why(why).next(next),
         );
     }
     if table.state == Snapshot::Left {

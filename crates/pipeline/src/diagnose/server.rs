@@ -50,6 +50,13 @@ fn settings(facts: &ServerFacts, findings: &mut Vec<Finding>) {
                 .next("ALTER SYSTEM SET wal_level = 'logical'; then restart the server"),
         );
     }
+    if facts.encoding == "SQL_ASCII" {
+        findings.push(
+            Finding::new(Severity::Warning, "source", "the database's encoding is SQL_ASCII")
+                .why("the server doesn't check that its texts are UTF-8; a table with one that isn't is parked")
+                .next("move to a database with ENCODING 'UTF8'; or look for such texts first, and make their columns bytea"),
+        );
+    }
     if !facts.may_replicate {
         findings.push(
             critical("the user may not replicate".into())

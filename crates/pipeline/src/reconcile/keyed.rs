@@ -165,12 +165,13 @@ async fn hashes(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>
 /// Has the rows read again, ahead of everything that the sink holds, and looks what came of it.
 async fn repair(sides: &mut Sides<'_>, table: &Table, drift: Vec<(Candidate, Difference)>) -> Result<Settled> {
     (sides.progress)(Step { table: &table.name, phase: Phase::Repair, rows: 0, total: drift.len() as u64 });
-    for some in drift.chunks(KEYS_AT_ONCE) {
+    for some in drift.chunks(KEYS_AT_ONCE / 2) {
         let keys = some.iter().map(|(c, _)| c.row.clone()).collect();
         let selection = Selection { table: table.schema.table.clone(), what: What::Keys(keys), placed: Placed::Ahead };
         sides.live.read(selection).await?;
+        // One after the other: a source that is asked for too many keys at once reads the whole table instead.
+        sides.reads_are_done().await?;
     }
-    sides.reads_are_done().await?;
     let again = drift.into_iter().map(|(c, _)| Candidate { last: None, ..c }).collect();
     settle(sides, table, again).await
 }

@@ -269,10 +269,10 @@ async fn copy_out(
 }
 
 async fn source_schemas(connection: &mut Connection) -> Result<Vec<Arc<Schema>>> {
-    let types = TypeMap::from_json(&value(connection, TYPES_SQL).await?.unwrap_or_default())?;
-    let listed = catalog::parse_list(&value(connection, catalog::LIST_SQL).await?.unwrap_or_default())?;
+    let types = TypeMap::from_json(connection.query_names(TYPES_SQL).await?.value()?)?;
+    let listed = catalog::parse_list(connection.query_names(catalog::LIST_SQL).await?.value()?)?;
     let oids: Vec<u32> = listed.iter().map(|table| table.oid).collect();
-    let json = value(connection, &catalog::relations_sql(&oids)).await?.unwrap_or_default();
-    let tables = catalog::parse_relations(&json, false)?;
-    Ok(tables.iter().map(|table| Arc::new(table.schema(&types))).collect())
+    let relations = connection.query_names(&catalog::relations_sql(&oids)).await?;
+    let tables = catalog::parse_relations(relations.value()?, false)?;
+    Ok(tables.iter().filter(|table| table.is_named()).map(|table| Arc::new(table.schema(&types))).collect())
 }

@@ -8,7 +8,7 @@ use super::placed::snapshot::Snapshot;
 use super::publication;
 use crate::catalog::{self, Listed, TableDef};
 use crate::types::{TypeMap, TYPES_SQL};
-use tidewire_change::Result;
+use tidewire_change::{Result, TableName};
 use tidewire_pgwire::Connection;
 use tokio::sync::mpsc;
 
@@ -46,6 +46,8 @@ pub(super) struct Look {
     /// All tables that match, also those that can't be followed (unlogged).
     pub listed: Vec<Listed>,
     pub defs: Vec<TableDef>,
+    /// Those with a name that isn't UTF-8: they can't be asked for.
+    pub unnamed: Vec<TableName>,
     pub types: TypeMap,
     pub published: publication::Members,
 }
@@ -135,18 +137,20 @@ pub(super) async fn everything_open(connection: &mut Connection) -> Result<Gate>
 
 /// Looks at the tables that match, and at the types.
 pub(super) async fn look(connection: &mut Connection, config: &Config, with_generated: bool) -> Result<Look> {
-    let mut listed = catalog::parse_list(connection.query(catalog::LIST_SQL).await?.value()?)?;
+    let mut listed = catalog::parse_list(connection.query_names(catalog::LIST_SQL).await?.value()?)?;
     listed.retain(|l| config.follows(&l.table()));
     let oids: Vec<u32> = listed.iter().filter(|l| l.persistence == 'p').map(|l| l.oid).collect();
-    let defs = connection.query(&catalog::relations_sql(&oids)).await?;
+    let defs = connection.query_names(&catalog::relations_sql(&oids)).await?;
     let mut defs = catalog::parse_relations(defs.value()?, with_generated)?;
     // Renamed or made unlogged between the two questions.
     defs.retain(|d| d.root.persistence == 'p' && config.follows(&d.table()));
-    let types = TypeMap::from_json(connection.query(TYPES_SQL).await?.value()?)?;
+    let (mut defs, unnamed) = defs.into_iter().partition::<Vec<_>, _>(TableDef::is_named);
+    let unnamed = unnamed.iter().map(TableDef::table).collect();
+    let types = TypeMap::from_json(connection.query_names(TYPES_SQL).await?.value()?)?;
     let published = publication::members(connection, &config.publication_name()).await?;
     if config.follows_publication() {
         listed.retain(|l| published.contains_key(&l.oid));
         defs.retain(|d| published.contains_key(&d.root.oid));
     }
-    Ok(Look { listed, defs, types, published })
+    Ok(Look { listed, defs, unnamed, types, published })
 }

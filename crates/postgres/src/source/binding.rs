@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidewire_change::{Column, Datum, Identity, Key, Row, RowBuilder, Schema, TableName};
 
 /// How rows of one relation (a table or a partition) become rows of their table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Binding {
     /// Oid of the table.
     pub table: u32,
@@ -22,6 +22,8 @@ pub(super) struct Binding {
     pub fits: bool,
     /// The key may shift or swap within a transaction, and old rows are whole: see `shift`.
     pub may_shift: bool,
+    /// The table is parked: its changes are skipped.
+    pub is_skipped: bool,
     pub relation: RelationMessage,
 }
 
@@ -47,6 +49,7 @@ impl Binding {
                     places,
                     fits: true,
                     may_shift,
+                    is_skipped: false,
                     relation,
                 };
             }
@@ -54,7 +57,7 @@ impl Binding {
         let schema = Arc::new(schema_of(&relation, known));
         let may_shift = identity == Identity::Full && known.table.is_some_and(|(def, _)| def.is_key_deferrable());
         let table = known.table.map_or(relation.oid, |(def, _)| def.root.oid);
-        Binding { table, schema, places: None, fits: false, may_shift, relation }
+        Binding { table, schema, places: None, fits: false, may_shift, is_skipped: false, relation }
     }
 
     /// The row in the schema's order.
@@ -83,10 +86,19 @@ impl Binding {
         key_only(&self.schema, row)
     }
 
-    /// A row of the table has as many columns as the relation said.
-    pub fn has_columns(&self, row: &Row) -> bool {
-        row.len() == self.relation.columns.len()
+    /// Why a row of the relation can't be taken in; none: it can.
+    #[inline]
+    pub fn refuses(&self, row: &Row) -> Option<String> {
+        if row.len() != self.relation.columns.len() {
+            return Some("the log has a row with another number of columns than it announced".into());
+        }
+        let at = row.first_not_utf8()?;
+        Some(not_utf8(self.relation.columns.get(at).map_or("?", |column| column.name.as_str())))
     }
+}
+
+pub(super) fn not_utf8(column: &str) -> String {
+    format!("column {column:?} holds text that isn't UTF-8")
 }
 
 pub(super) fn key_only(schema: &Schema, row: &Row) -> Row {

@@ -26,6 +26,9 @@ pub struct Config {
     pub catalog_poll: Duration,
     /// Makes the slot one that standbys keep (PostgreSQL 17 and later).
     pub failover_slot: bool,
+    /// A database that lacks transactions that were read already (restored, or after a failover that lost them) is followed
+    /// from where it is; else it is refused.
+    pub accept_older: bool,
     /// Keys of recent transactions that are kept in memory during placed reads (about 80 bytes each).
     pub ring_keys: usize,
     /// Placed reads pause while the server may write less than this (or than a quarter of max_slot_wal_keep_size) before it
@@ -50,6 +53,7 @@ impl Config {
             heartbeat: Duration::from_secs(10),
             catalog_poll: Duration::from_secs(2),
             failover_slot: false,
+            accept_older: false,
             ring_keys: 400_000,
             safe_wal_bytes: 256 << 20,
             budget,

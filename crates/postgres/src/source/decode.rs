@@ -49,6 +49,11 @@ pub(super) enum Message {
         prefix: Bytes,
         content: Bytes,
     },
+    /// A row's change that can't be decoded. The next message is whole again.
+    Unreadable {
+        relation: u32,
+        why: String,
+    },
     /// Nothing for us: the origin of a transaction; a stray stream-abort, which version 18 sends in version 1.
     Ignored,
 }
@@ -59,6 +64,13 @@ pub(super) enum Old {
     /// All columns in place, those outside the key NULL.
     Key(Row),
     Full(Row),
+}
+
+impl Old {
+    pub fn row(&self) -> &Row {
+        let (Old::Key(row) | Old::Full(row)) = self;
+        row
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -79,21 +91,15 @@ pub(super) struct RelationColumn {
     pub typmod: i32,
 }
 
-/// Decodes one message. `Malformed` when it is cut or unknown.
+/// Decodes one message. `Malformed` when it is cut or unknown; where one relation alone is to blame it is `Unreadable`.
 pub(super) fn decode(mut bytes: Bytes) -> Result<Message> {
     let letter = u8_of(&mut bytes)?;
+    if matches!(letter, b'I' | b'U' | b'D') {
+        let relation = u32_of(&mut bytes)?;
+        let message = row_change(letter, relation, &mut bytes).and_then(|message| whole(letter, message, &bytes));
+        return Ok(message.unwrap_or_else(|error| Message::Unreadable { relation, why: error.message().to_owned() }));
+    }
     let message = match letter {
-        b'I' => {
-            let relation = u32_of(&mut bytes)?;
-            expect(&mut bytes, b'N')?;
-            Message::Insert { relation, new: Row::take(&mut bytes)? }
-        }
-        b'U' => update(&mut bytes)?,
-        b'D' => {
-            let relation = u32_of(&mut bytes)?;
-            let tag = u8_of(&mut bytes)?;
-            Message::Delete { relation, old: old(tag, &mut bytes)? }
-        }
         b'B' => {
             let (final_lsn, time) = (u64_of(&mut bytes)?, i64_of(&mut bytes)?);
             Message::Begin { final_lsn, committed_at: unix_micros(time), xid: u32_of(&mut bytes)? }
@@ -118,14 +124,33 @@ pub(super) fn decode(mut bytes: Bytes) -> Result<Message> {
         b'O' | b'A' => return Ok(Message::Ignored),
         other => return Err(unknown(other)),
     };
-    match bytes.len() {
+    whole(letter, message, &bytes)
+}
+
+/// Nothing is left of the bytes.
+fn whole(letter: u8, message: Message, rest: &Bytes) -> Result<Message> {
+    match rest.len() {
         0 => Ok(message),
         stray => Err(Error::malformed(format!("{stray} stray bytes after a '{}' message", char::from(letter)))),
     }
 }
 
-fn update(bytes: &mut Bytes) -> Result<Message> {
-    let relation = u32_of(bytes)?;
+#[inline]
+fn row_change(letter: u8, relation: u32, bytes: &mut Bytes) -> Result<Message> {
+    match letter {
+        b'I' => {
+            expect(bytes, b'N')?;
+            Ok(Message::Insert { relation, new: Row::take(bytes)? })
+        }
+        b'U' => update(relation, bytes),
+        _ => {
+            let tag = u8_of(bytes)?;
+            Ok(Message::Delete { relation, old: old(tag, bytes)? })
+        }
+    }
+}
+
+fn update(relation: u32, bytes: &mut Bytes) -> Result<Message> {
     let mut tag = u8_of(bytes)?;
     let mut before = None;
     if tag != b'N' {
@@ -219,9 +244,9 @@ fn cstring(bytes: &mut Bytes) -> Result<Bytes> {
     Ok(text)
 }
 
+/// A name. One that isn't UTF-8 never belongs to a table that is followed (`catalog::is_named`).
 fn string_of(bytes: &mut Bytes) -> Result<String> {
-    let text = cstring(bytes)?;
-    String::from_utf8(text.to_vec()).map_err(|e| Error::malformed("a name in the log isn't UTF-8").caused_by(e))
+    Ok(String::from_utf8_lossy(&cstring(bytes)?).into_owned())
 }
 
 #[cfg(test)]
@@ -262,12 +287,13 @@ mod tests {
             message(&[b"C\0", &5u64.to_be_bytes(), &6u64.to_be_bytes(), &0i64.to_be_bytes()]),
             message(&[b"Y", &oid, b"s\0n\0"]),
         ];
+        let refused = |bytes| matches!(decode(bytes), Err(_) | Ok(Message::Unreadable { relation: 7, .. }));
         for whole in messages {
-            assert!(decode(whole.clone()).is_ok(), "{whole:?}");
+            assert!(!refused(whole.clone()), "{whole:?}");
             for cut in 0..whole.len() {
-                assert!(decode(whole.slice(..cut)).is_err(), "{whole:?} cut at {cut}");
+                assert!(refused(whole.slice(..cut)), "{whole:?} cut at {cut}");
             }
-            assert!(decode(message(&[&whole, b"z"])).is_err());
+            assert!(refused(message(&[&whole, b"z"])));
         }
     }
 

@@ -11,6 +11,7 @@ use super::resume::{self, Place, Plan};
 use super::shared::{Request, Shared};
 use super::stream::{Context, Next, Stream};
 use super::tables::{Table, Tables};
+use super::watch::Reread;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Checkpoint, Position, Result, Schema};
@@ -306,6 +307,8 @@ impl Engine {
             let mut known = table.known.clone();
             (known.former, known.done) = (table.former.clone(), table.is_done);
             known.membership = table.membership;
+            // Only what can't be found out again: rows that couldn't be read are tried again.
+            known.parked = table.parked.clone().filter(|_| table.is_skipped());
             known
         });
         Plan {
@@ -348,6 +351,13 @@ impl Engine {
 
     pub(super) fn is_asked(&self, same: impl Fn(&Ask) -> bool) -> bool {
         self.asked.iter().any(same)
+    }
+
+    /// The table is followed anew: its changes from here on, and all its rows in place of those of the copy.
+    pub(super) fn unpark(&mut self, oid: u32) {
+        self.tables.unpark(oid);
+        let is_done = self.tables.by_oid.get(&oid).is_some_and(|table| table.is_done);
+        self.reads.reread(oid, Reread::Reset, is_done);
     }
 
     /// A read of the whole table, as the first one or again.

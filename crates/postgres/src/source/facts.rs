@@ -80,7 +80,7 @@ pub(super) fn lsn_text(lsn: u64) -> String {
 }
 
 const SERVER_SQL: &str = "SELECT current_setting('server_version_num') AS version, current_user AS user_name,
-  current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS in_recovery,
+  current_setting('wal_level') AS wal_level, current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS in_recovery,
   (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user) AS may_replicate,
   current_setting('max_replication_slots') AS slots_max, (SELECT count(*) FROM pg_replication_slots) AS slots_used,
   current_setting('max_wal_senders') AS senders_max, (SELECT count(*) FROM pg_stat_replication) AS senders_used,
@@ -94,6 +94,7 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let mut facts = ServerFacts {
         version: row.parse("version")?,
         wal_level: row.text("wal_level")?.to_owned(),
+        encoding: row.text("encoding")?.to_owned(),
         user: row.text("user_name")?.to_owned(),
         may_replicate: row.bool("may_replicate")?,
         may_publish: may_publish(connection, config).await?,
@@ -106,7 +107,7 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
         ..ServerFacts::default()
     };
     facts.slot = slot(connection, &config.slot).await?.map(|slot| slot.facts);
-    let listed = catalog::parse_list(connection.query(catalog::LIST_SQL).await?.value()?)?;
+    let listed = catalog::parse_list(connection.query_names(catalog::LIST_SQL).await?.value()?)?;
     let unmatched = config.tables.iter().filter(|p| !listed.iter().any(|l| p.matches(&l.table())));
     facts.unmatched = unmatched.map(ToString::to_string).collect();
     let mut followed: Vec<&catalog::Listed> = listed.iter().filter(|l| config.follows(&l.table())).collect();
@@ -119,8 +120,9 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
         followed.retain(|l| members.contains_key(&l.oid));
     }
     let oids: Vec<u32> = followed.iter().map(|l| l.oid).collect();
-    let defs = connection.query(&catalog::relations_sql(&oids)).await?;
-    let defs = catalog::parse_relations(defs.value()?, false)?;
+    let defs = connection.query_names(&catalog::relations_sql(&oids)).await?;
+    let mut defs = catalog::parse_relations(defs.value()?, false)?;
+    defs.retain(TableDef::is_named);
     let rights = rights(connection, config, &oids).await?;
     let of = |def: &TableDef| table_facts(def, rights.get(&def.root.oid).copied().unwrap_or_default(), config);
     facts.tables = defs.iter().map(of).collect();

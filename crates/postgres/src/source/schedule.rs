@@ -161,6 +161,11 @@ impl Engine {
                 Happening::Gone(oid) => self.reads.forget(oid),
                 Happening::Changed(oid, reread) => {
                     let Some(table) = self.tables.by_oid.get(&oid) else { continue };
+                    if table.is_skipped() {
+                        // Perhaps in a way that mends it.
+                        self.unpark(oid);
+                        continue;
+                    }
                     let reread = if table.has_key() { reread } else { Reread::Reset };
                     if table.is_published {
                         tracing::info!(table = %table.def.table(), ?reread, "the table changed in a way that the log doesn't tell");
@@ -218,9 +223,18 @@ impl Engine {
                 .hint("check `tables` in the configuration; names are written with their schema"));
         };
         let (oid, has_key) = (table.def.root.oid, table.has_key());
+        let is_skipped = table.is_skipped();
+        if is_skipped && selection.what != What::Table {
+            return Err(Error::invalid(format!("{name} is parked: single rows of it can't be placed"))
+                .hint("mend what it is parked for, then read the whole table"));
+        }
         let ahead = selection.placed == Placing::Ahead;
         match selection.what {
-            What::Table => self.read_table(oid, |read| read.ahead |= ahead),
+            What::Table if is_skipped => self.unpark(oid),
+            What::Table => {
+                self.tables.unpark(oid);
+                self.read_table(oid, |read| read.ahead |= ahead);
+            }
             _ if !has_key => {
                 return Err(Error::invalid(format!("{name} has no key, so single rows of it can't be placed"))
                     .hint("read the whole table"))
@@ -253,15 +267,32 @@ impl Engine {
         });
         let waiting = self.waiting();
         let tables: Vec<TableStatus> = tables.into_iter().chain(left).collect();
-        // What waits for a parked table waits for ever.
-        let is_live = |read: &&TableRead| self.tables.by_oid.get(&read.table).is_some_and(|t| t.parked.is_none());
-        let chunks = self.reads.list.iter().filter(is_live).count().max(self.reads.flights.len()) as u64;
-        let pending = if self.reads.is_idle() { 0 } else { chunks + self.reads.keys.total() as u64 };
+        let pending = self.pending_reads();
         let position = self.position;
+        let is_settled = self.reads.gate.is_none();
         self.shared.update(|status| {
+            status.is_settled = is_settled;
             (status.position, status.pending_reads, status.waiting) = (position, pending, waiting);
             status.tables = tables;
         });
+    }
+
+    /// Those of a parked table come when it isn't any more: nobody waits for them.
+    fn pending_reads(&self) -> u64 {
+        let is_parked = |oid: u32| self.tables.by_oid.get(&oid).is_some_and(|table| table.parked.is_some());
+        let reads = self.reads.list.iter().filter(|read| !is_parked(read.table)).count();
+        let keys: usize = self
+            .reads
+            .keys
+            .tables()
+            .into_iter()
+            .filter(|oid| !is_parked(*oid))
+            .map(|oid| self.reads.keys.count(oid))
+            .sum();
+        match reads + keys {
+            0 => 0,
+            _ => (reads.max(self.reads.flights.len()) + keys) as u64,
+        }
     }
 
     fn waiting(&self) -> Option<String> {
@@ -283,7 +314,7 @@ impl Engine {
         let reading = self.reads.list.iter().find(|read| read.table == oid && read.is_whole());
         let (done_bytes, total_bytes) = reading.map(TableRead::progress).unwrap_or_default();
         let state = match (&table.parked, table.is_done) {
-            (Some(why), _) => TableState::Parked { why: why.clone() },
+            (Some(parked), _) => TableState::Parked { why: parked.why().to_owned() },
             // What it changes isn't in the log, until it is published again.
             (None, true) if !table.is_published && self.own_publication => TableState::Pending,
             (None, true) if !table.is_published => TableState::Parked {

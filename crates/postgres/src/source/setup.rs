@@ -51,7 +51,14 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
         check_slot(slot, &mut admin).await?;
     }
     if let Begin::Checkpoint(place) = &from {
-        check_checkpoint(place, &identity, found.as_ref(), &mut replication).await?;
+        check_checkpoint(place, &identity, found.as_ref(), &mut replication).await.map_err(|error| match error {
+            Refused::Older(why) if config.accept_older => Error::lost(why).hint(WAY_OUT),
+            Refused::Older(why) => Error::invalid(why).hint(
+                "check the database URL; if this is the database to follow from now on: tidewire run --accept-older-source, \
+                 which compares every table and brings the copies to its state",
+            ),
+            Refused::Error(error) => error,
+        })?;
     }
     let resumes = matches!(from, Begin::Checkpoint(_));
     let publication = publish(&mut admin, config, on_standby, resumes).await?;
@@ -67,7 +74,7 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
                 tracing::warn!(slot = slot.facts.name, "dropping a replication slot that no checkpoint belongs to");
                 admin.execute(&format!("SELECT pg_drop_replication_slot({})", quote_literal(&config.slot))).await?;
             }
-            let lsn = create_slot(config, &mut admin, &mut replication, tell).await?;
+            let lsn = create_slot(config, &mut admin, &mut replication, (on_standby, tell)).await?;
             let gate = admin::everything_open(&mut admin).await?;
             let mut place = Place::new(identity.system, identity.timeline, config.slot.clone());
             (place.lsn, place.base) = (lsn, base_above(&from, lsn));
@@ -149,58 +156,72 @@ async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+const WAY_OUT: &str = "Tidewire makes a new slot, then compares and repairs every table";
+
+enum Refused {
+    /// It lacks transactions that were read already: a restored backup, an old clone, or a failover that lost them. Nobody but
+    /// a person knows whether it is meant.
+    Older(String),
+    Error(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Error(error)
+    }
+}
+
 /// The log must go on exactly where the checkpoint ends.
 async fn check_checkpoint(
     place: &Place,
     now: &Identity,
     slot: Option<&Slot>,
     replication: &mut Connection,
-) -> Result<()> {
-    let way_out = "Tidewire makes a new slot, then compares and repairs every table";
+) -> Result<(), Refused> {
+    let lost = |why: String| Err(Refused::Error(Error::lost(why).hint(WAY_OUT)));
     if place.system != now.system {
         return Err(Error::invalid(format!(
             "the source is another PostgreSQL cluster (system identifier {}) than the one that the journal was filled \
              from ({})",
             now.system, place.system
         ))
-        .hint("check the database URL; for a new source use a new data_dir and new targets"));
+        .hint("check the database URL; for a new source use a new data_dir and new targets")
+        .into());
     }
     if place.lsn > now.lsn {
-        return Err(Error::lost(format!(
+        return Err(Refused::Older(format!(
             "the source's log ends at {}, before {} that was read already: it is an older copy of the database",
             lsn_text(now.lsn),
             lsn_text(place.lsn)
-        ))
-        .hint(way_out));
+        )));
     }
     if place.timeline != now.timeline {
         let parted = timeline_end(replication, now.timeline, place.timeline).await?;
         if parted.is_none_or(|lsn| place.lsn > lsn) {
-            return Err(Error::lost(format!(
-                "the source failed over: its new timeline {} left timeline {} at {}, before {} that was read already",
+            return Err(Refused::Older(format!(
+                "the source was restored, or failed over and lost transactions: its timeline {} left timeline {} at {}, \
+                 before {} that was read already",
                 now.timeline,
                 place.timeline,
                 parted.map_or("an unknown place".into(), lsn_text),
                 lsn_text(place.lsn)
-            ))
-            .hint(way_out));
+            )));
         }
     }
     let Some(slot) = slot else {
-        return Err(Error::lost(format!("replication slot {} is gone", place.slot)).hint(way_out));
+        return lost(format!("replication slot {} is gone", place.slot));
     };
     if slot.facts.wal_status == "lost" || slot.invalid.is_some() {
         let why = slot.invalid.as_deref().unwrap_or("it fell behind more than max_slot_wal_keep_size");
-        return Err(Error::lost(format!("replication slot {} was invalidated: {why}", place.slot)).hint(way_out));
+        return lost(format!("replication slot {} was invalidated: {why}", place.slot));
     }
     if slot.confirmed > place.lsn {
-        return Err(Error::lost(format!(
+        return lost(format!(
             "replication slot {} was moved on to {}, beyond {} where the journal ends",
             place.slot,
             lsn_text(slot.confirmed),
             lsn_text(place.lsn)
-        ))
-        .hint(way_out));
+        ));
     }
     Ok(())
 }
@@ -278,7 +299,7 @@ async fn create_slot(
     config: &Config,
     admin: &mut Connection,
     replication: &mut Connection,
-    tell: Tell<'_>,
+    (on_standby, tell): (bool, Tell<'_>),
 ) -> Result<u64> {
     let failover = config.failover_slot && admin.server_version() >= 170_000;
     let options = if failover { "(SNAPSHOT 'nothing', FAILOVER true)" } else { "(SNAPSHOT 'nothing')" };
@@ -289,7 +310,10 @@ async fn create_slot(
     let created = loop {
         tokio::select! {
             created = &mut creating => break created,
-            () = tokio::time::sleep(Duration::from_secs(1)) => tell(oldest_transaction(admin).await?),
+            () = tokio::time::sleep(Duration::from_secs(1)) => tell(Some(match on_standby {
+                true => FOR_THE_PRIMARY.to_owned(),
+                false => oldest_transaction(admin).await?,
+            })),
         }
     };
     tell(None);
@@ -303,7 +327,11 @@ async fn create_slot(
     parse_lsn(&lsn).ok_or_else(|| Error::bug("the new slot has no position"))
 }
 
-async fn oldest_transaction(admin: &mut Connection) -> Result<Option<String>> {
+/// Why a new slot on a standby waits: it begins at a record that only the primary writes.
+const FOR_THE_PRIMARY: &str = "the new replication slot on this standby waits until the primary logs which transactions run; \
+    a busy primary does so every 15 s, an idle one doesn't: SELECT pg_log_standby_snapshot() there makes it do so at once";
+
+async fn oldest_transaction(admin: &mut Connection) -> Result<String> {
     let rows = admin
         .query(
             "SELECT pid, round(extract(epoch FROM clock_timestamp() - xact_start)) AS age FROM pg_stat_activity
@@ -311,13 +339,13 @@ async fn oldest_transaction(admin: &mut Connection) -> Result<Option<String>> {
         )
         .await?;
     let Some(row) = rows.optional()? else {
-        return Ok(Some("the new replication slot waits for prepared or ending transactions".into()));
+        return Ok("the new replication slot waits for prepared or ending transactions".into());
     };
     let (pid, age) = (row.text("pid")?, row.get("age")?.unwrap_or("?"));
-    Ok(Some(format!(
+    Ok(format!(
         "the new replication slot waits until the transactions that are open now end; the oldest is that of \
                      server process {pid}, open for {age} s"
-    )))
+    ))
 }
 
 async fn start_streaming(connection: Connection, config: &Config, start: u64) -> Result<Replication> {
@@ -339,15 +367,15 @@ pub(super) fn judge(error: Error) -> Error {
         // The slot; or the publication: it was dropped, or made after the place in the log that is read.
         Some("42704") => true,
         Some("58P01") => true,
+        // A text of the log that the server can't turn into UTF-8: no reader gets past it.
+        Some("22021" | "22P05") => true,
         Some("55000") => says("can no longer") || says("invalidated") || says("cannot read from logical"),
         _ => false,
     };
     if !is_lost {
         return error;
     }
-    Error::new(ErrorKind::Lost, error.message().to_owned())
-        .hint("Tidewire makes a new slot, then compares and repairs every table")
-        .caused_by(error)
+    Error::new(ErrorKind::Lost, error.message().to_owned()).hint(WAY_OUT).caused_by(error)
 }
 
 /// Often enough for the server's timeout.

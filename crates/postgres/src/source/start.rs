@@ -3,6 +3,7 @@
 use super::admin::{self, Admin};
 use super::config::Config;
 use super::engine::{Batch, Engine, Timers, Wires};
+use super::placed::gate::Gate;
 use super::placed::keys;
 use super::placed::ledger::TableRead;
 use super::placed::reader::{Job, Reader, Report};
@@ -13,7 +14,7 @@ use super::resume::{self, Plan};
 use super::setup::{self, Begin, Opened};
 use super::shared::Shared;
 use super::stream::Stream;
-use super::tables::Tables;
+use super::tables::{Table, Tables};
 use super::watch::Reread;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -109,7 +110,12 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
         }),
     }
     if opened.gate.is_some() {
-        read_all(&opened, &tables, &mut reads, lost);
+        read_what_is_missing(&opened, &tables, &mut reads);
+    }
+    if lost {
+        // What committed before the new log and isn't visible yet is in nobody's hands: who compares waits for it, too.
+        reads.gate = Gate::merge(reads.gate, opened.gate);
+        shared.update(|status| status.is_settled = false);
     }
     Ok(spawn(shared, opened, tables, reads, checkpoint))
 }
@@ -131,17 +137,25 @@ fn restore(opened: &Opened, published: &Members, tables: &mut Tables, reads: &mu
             table.replaces = true;
             continue;
         };
-        let was_joining = !known.done && !reads.is_reading(*oid);
-        let membership = published.get(oid).copied().filter(|now| known.membership == 0 || known.membership == *now);
+        let was_joining = known.parked.is_none() && !known.done && !reads.is_reading(*oid);
+        // Behind a lost log it doesn't matter what else was missed.
+        let is_same = |now: &u64| opened.gate.is_some() || known.membership == 0 || known.membership == *now;
+        let membership = published.get(oid).copied().filter(is_same);
         let Some(membership) = membership.filter(|_| !was_joining) else {
             // It was about to join, or somebody took it out: what changed until it is back isn't in the log.
             table.replaces = true;
             continue;
         };
         (table.is_published, table.is_done, table.membership) = (true, known.done, membership);
+        table.parked = known.parked.clone();
         table.former = known.former_at(&table.known);
         let reread = match known.compare(&table.known) {
             Reread::None => continue,
+            _ if table.is_skipped() => {
+                // It was changed: perhaps in a way that mends it.
+                table.parked = None;
+                Reread::Reset
+            }
             _ if !table.has_key() => Reread::Reset,
             reread => reread,
         };
@@ -151,12 +165,14 @@ fn restore(opened: &Opened, published: &Members, tables: &mut Tables, reads: &mu
     Ok(())
 }
 
-/// A new log: every table is read. After a loss the rows have to win over those that were read before.
-fn read_all(opened: &Opened, tables: &Tables, reads: &mut Reads, lost: bool) {
-    for (oid, table) in tables.by_oid.iter().filter(|(_, table)| table.is_published) {
+/// A new log: tables that aren't downstream yet are read, and those without a key, whose rows nobody can ask for one by one.
+/// After a loss the others are compared with their copies, and what was missed is asked for (DESIGN §6).
+fn read_what_is_missing(opened: &Opened, tables: &Tables, reads: &mut Reads) {
+    let is_missing = |table: &Table| table.is_published && (!table.is_done || !table.has_key());
+    for (oid, table) in tables.by_oid.iter().filter(|(_, table)| is_missing(table)) {
         let mut read = TableRead::new(0, *oid);
         read.first = !table.is_done;
-        read.ahead = lost || !table.has_key();
+        read.ahead = !table.has_key();
         read.gate = opened.gate;
         reads.request(read);
     }

@@ -5,6 +5,7 @@
 
 use super::binding::{same_key, Binding};
 use super::decode::{Message, Old, RelationMessage};
+use super::facts::lsn_text;
 use super::placed::ledger::TableRead;
 use super::placed::reader::key_hash;
 use super::placed::reads::Reads;
@@ -80,6 +81,11 @@ impl Stream {
             Message::Update { relation, old, new } => self.update(relation, old, new, to)?,
             Message::Delete { relation, old } => self.delete(relation, old, to)?,
             Message::Truncate { relations } => self.truncate(&relations, to)?,
+            Message::Unreadable { relation, why } => {
+                if let Some((binding, _)) = self.begin_change(relation, to)? {
+                    self.park(&binding, &why, to);
+                }
+            }
             Message::Begin { final_lsn, committed_at, xid } => {
                 if self.transaction.is_some() {
                     return Err(out_of_order("a transaction begins inside another"));
@@ -124,7 +130,8 @@ impl Stream {
             return Ok(None);
         }
         let binding = to.tables.binding(relation);
-        let Some(binding) = binding.ok_or_else(|| out_of_order("a change of a relation that wasn't announced"))? else {
+        let binding = binding.ok_or_else(|| out_of_order("a change of a relation that wasn't announced"))?;
+        let Some(binding) = binding.as_ref().filter(|binding| !binding.is_skipped) else {
             return Ok(None);
         };
         if let Some(filter) = to.reads.filters.get(&binding.table) {
@@ -143,7 +150,9 @@ impl Stream {
 
     fn insert(&mut self, relation: u32, new: Row, to: &mut Context<'_>) -> Result<()> {
         let Some((binding, ordinal)) = self.begin_change(relation, to)? else { return Ok(()) };
-        check_columns(&binding, &new)?;
+        if !self.takes(&binding, &new, to) {
+            return Ok(());
+        }
         let after = binding.arrange(new);
         let change = self.change(&binding, Op::Create, ordinal, None, Some(after));
         self.emit(&binding, change, false, to);
@@ -152,7 +161,10 @@ impl Stream {
 
     fn update(&mut self, relation: u32, old: Option<Old>, new: Row, to: &mut Context<'_>) -> Result<()> {
         let Some((binding, ordinal)) = self.begin_change(relation, to)? else { return Ok(()) };
-        check_columns(&binding, &new)?;
+        let olds = old.as_ref().map(Old::row);
+        if !self.takes(&binding, &new, to) || !olds.is_none_or(|old| self.takes(&binding, old, to)) {
+            return Ok(());
+        }
         if binding.schema.key == Key::Position {
             // Its key has a column that the log doesn't carry: nothing tells which row this was.
             read_again(to, binding.table);
@@ -185,8 +197,9 @@ impl Stream {
 
     fn delete(&mut self, relation: u32, old: Old, to: &mut Context<'_>) -> Result<()> {
         let Some((binding, ordinal)) = self.begin_change(relation, to)? else { return Ok(()) };
-        let (Old::Full(row) | Old::Key(row)) = &old;
-        check_columns(&binding, row)?;
+        if !self.takes(&binding, old.row(), to) {
+            return Ok(());
+        }
         if binding.schema.key == Key::Position {
             read_again(to, binding.table);
             return Ok(());
@@ -195,6 +208,30 @@ impl Stream {
         let change = self.change(&binding, Op::Delete, ordinal, Some(before), None);
         self.emit(&binding, change, false, to);
         Ok(())
+    }
+
+    /// True when the row can be taken in; else its table is parked.
+    #[inline]
+    fn takes(&mut self, binding: &Binding, row: &Row, to: &mut Context<'_>) -> bool {
+        match binding.refuses(row) {
+            None => true,
+            Some(why) => {
+                self.park(binding, &why, to);
+                false
+            }
+        }
+    }
+
+    /// A value can't be taken in, and the copy would be wrong without it: the table's changes are skipped from here on.
+    #[cold]
+    fn park(&mut self, binding: &Binding, why: &str, to: &mut Context<'_>) {
+        let Some(transaction) = self.transaction.as_mut() else { return };
+        transaction.shifts.remove(&binding.table);
+        let table = &binding.schema.table;
+        let why = format!("{why}, in the transaction that committed at {}", lsn_text(transaction.lsn));
+        tracing::error!(%table, why, "the table is parked, the others go on");
+        to.tables.skip(binding, why);
+        to.reads.forget(binding.table);
     }
 
     fn change(&self, binding: &Binding, op: Op, ordinal: u32, before: Option<Row>, after: Option<Row>) -> Change {
@@ -314,16 +351,60 @@ fn read_again(to: &mut Context<'_>, table: u32) {
     to.reads.request(read);
 }
 
-fn check_columns(binding: &Binding, row: &Row) -> Result<()> {
-    if binding.has_columns(row) {
-        return Ok(());
-    }
-    let table = &binding.schema.table;
-    Err(Error::malformed(format!("the log has a row of {table} with another number of columns than it announced"))
-        .on_table(table))
-}
-
 #[cold]
 fn out_of_order(what: &str) -> Error {
     Error::malformed(format!("the log is out of order: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::admin::Look;
+    use super::super::decode::RelationColumn;
+    use super::*;
+    use crate::catalog;
+    use tidewire_change::Datum;
+
+    fn tables(oids: &[u32]) -> Tables {
+        let one = |oid: &u32| {
+            format!(
+                r#"{{"oid":{oid},"root":{oid},"schema":"s","name":"t{oid}","kind":"r","persistence":"p","identity":"d","filenode":1,
+                "rows":0,"bytes":0,"columns":[{{"attnum":1,"name":"id","type":23,"typmod":-1,"generated":false,"stored":false,
+                "not_null":true,"missing":null,"xmin":7}}],"indexes":[{{"primary":true,"identity":false,"immediate":true,"columns":[1]}}]}}"#
+            )
+        };
+        let json: Vec<String> = oids.iter().map(one).collect();
+        let defs = catalog::parse_relations(&format!("[{}]", json.join(",")), false).unwrap();
+        let mut tables = Tables::default();
+        tables.look(Look { defs, ..Look::default() });
+        for oid in oids {
+            let columns = vec![RelationColumn { is_key: true, name: "id".into(), type_oid: 23, typmod: -1 }];
+            let relation =
+                RelationMessage { oid: *oid, schema: "s".into(), name: format!("t{oid}"), identity: 'd', columns };
+            tables.bind(&relation, true);
+        }
+        tables
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
+        let insert = |relation| Message::Insert { relation, new: Row::from_datums([Datum::Text(b"1")]) };
+        let unreadable = || Message::Unreadable { relation: 1, why: "a row is cut short".into() };
+        let (mut tables, mut reads) = (tables(&[1, 2]), Reads::new("1:1:".parse().unwrap(), 10, 1));
+        let mut stream = Stream::new(0, 0);
+        let mut changes = Vec::new();
+        let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+        for message in [
+            Message::Begin { final_lsn: 9, committed_at: 0, xid: 5 },
+            insert(2),
+            unreadable(),
+            insert(1),
+            insert(2),
+            Message::Commit { end_lsn: 10 },
+        ] {
+            stream.apply(message, &mut to).unwrap();
+        }
+        let seen: Vec<_> = changes.iter().map(|c| (c.schema.table.name.as_str(), c.position)).collect();
+        assert_eq!(seen, [("t2", Position::new(9, 0)), ("t2", Position::new(9, 6))]);
+        assert!(tables.by_oid[&1].is_skipped() && tables.by_oid[&2].parked.is_none());
+    }
 }

@@ -4,8 +4,9 @@ use super::admin::Look;
 use super::binding::{self, Binding, Known};
 use super::decode::RelationMessage;
 use super::watch::{self, Reread};
-use crate::catalog::TableDef;
+use crate::catalog::{self, TableDef};
 use crate::types::TypeMap;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidewire_change::{Schema, TableName};
@@ -27,10 +28,26 @@ pub(super) struct Table {
     pub is_announced: bool,
     /// It joined late or comes back: the copy may hold rows that are gone by now.
     pub replaces: bool,
-    pub parked: Option<String>,
+    pub parked: Option<Parked>,
     pub notes: Vec<String>,
     pub rows_read: u64,
     pub rows_streamed: u64,
+}
+
+/// Why a table isn't followed as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Parked {
+    /// Its rows can't be read. Its changes go on, and the read waits.
+    Unread(String),
+    /// One of its changes can't be taken in: all are skipped until its rows are read anew.
+    Skipped(String),
+}
+
+impl Parked {
+    pub fn why(&self) -> &str {
+        let (Parked::Unread(why) | Parked::Skipped(why)) = self;
+        why
+    }
 }
 
 /// What a look at the catalog brought.
@@ -107,6 +124,10 @@ impl Table {
         }
     }
 
+    pub fn is_skipped(&self) -> bool {
+        matches!(self.parked, Some(Parked::Skipped(_)))
+    }
+
     pub fn has_key(&self) -> bool {
         !self.schema.key_columns().is_empty()
     }
@@ -153,6 +174,10 @@ impl Tables {
         }
         self.has_looked = true;
         self.bind_again();
+        for name in look.unnamed {
+            let why = "a name in it isn't UTF-8: rename the table or the column; the database's encoding is SQL_ASCII";
+            self.left.insert(name, why.into());
+        }
         for listed in look.listed.iter().filter(|l| l.persistence == 'u') {
             self.left.insert(listed.table(), "the table is UNLOGGED: the log doesn't have its changes".into());
         }
@@ -170,6 +195,29 @@ impl Tables {
         let relations: Vec<RelationMessage> = old.map(|bound| bound.relation.clone()).collect();
         for relation in relations {
             self.bind(&relation, true);
+        }
+    }
+
+    /// Skips the changes of a table from now on. A table that isn't there any more has none to park: its last changes are
+    /// skipped.
+    pub fn skip(&mut self, cause: &Binding, why: String) {
+        if let Some(table) = self.by_oid.get_mut(&cause.table) {
+            table.parked = Some(Parked::Skipped(why));
+        }
+        self.mark(cause.table, true);
+    }
+
+    /// Its changes are taken in again.
+    pub fn unpark(&mut self, oid: u32) {
+        if let Some(table) = self.by_oid.get_mut(&oid) {
+            table.parked = None;
+        }
+        self.mark(oid, false);
+    }
+
+    fn mark(&mut self, table: u32, is_skipped: bool) {
+        for bound in self.bindings.values_mut().flatten().filter(|bound| bound.table == table) {
+            Arc::make_mut(bound).is_skipped = is_skipped;
         }
     }
 
@@ -191,7 +239,8 @@ impl Tables {
             }
         }
         let table = self.table_of(relation.oid).and_then(|oid| self.by_oid.get(&oid));
-        if table.is_none() && !follows {
+        let is_named = catalog::is_named([&relation.schema, &relation.name]);
+        if table.is_none() && (!follows || !is_named) {
             self.bindings.insert(relation.oid, None);
             return true;
         }
@@ -200,7 +249,8 @@ impl Tables {
             types: &self.types,
             announced: &self.announced,
         };
-        let binding = Binding::new(relation.clone(), &known);
+        let mut binding = Binding::new(relation.clone(), &known);
+        binding.is_skipped = table.is_some_and(Table::is_skipped);
         let types_known = relation.columns.iter().all(|c| self.types.knows(c.type_oid));
         let fits = binding.fits && types_known;
         self.bindings.insert(relation.oid, Some(Arc::new(binding)));

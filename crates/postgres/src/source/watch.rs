@@ -1,5 +1,6 @@
 //! DDL that the log doesn't tell: what changed between two looks at the catalog, and which rows have to be read again.
 
+use super::tables::Parked;
 use crate::catalog::{CatalogColumn, TableDef};
 use crate::types::TypeMap;
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,8 @@ pub(super) struct Known {
     /// Of the publication; 0: not known.
     #[serde(default)]
     pub membership: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
     /// Names of columns that were dropped: a copy may still hold their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<String>,
@@ -159,6 +162,7 @@ impl Known {
             leaves: if is_partitioned { def.leaves.iter().map(|l| l.oid).collect() } else { Vec::new() },
             done: false,
             membership: 0,
+            parked: None,
             former: Vec::new(),
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::replica::Replica;
 use std::time::{Duration, Instant};
-use tidewire_change::{Checkpoint, Error, ErrorKind, Position};
-use tidewire_connector::{Budget, ChangeBatch, Source, SourceStatus};
+use tidewire_change::{Checkpoint, Error, ErrorKind, Position, TableName};
+use tidewire_connector::{Budget, ChangeBatch, Placed, Selection, Source, SourceStatus, What};
 use tidewire_pgwire::{Connection, Mode};
 use tidewire_postgres::source::{Config, Pattern, PostgresSource};
 use tidewire_testbed::Postgres;
@@ -23,6 +23,10 @@ pub fn config(server: &Postgres, tables: &[&str]) -> Config {
     config.catalog_poll = Duration::from_millis(100);
     config.heartbeat = Duration::from_millis(500);
     config
+}
+
+pub fn version(server: &Postgres) -> u32 {
+    server.psql("SHOW server_version_num").parse().unwrap()
 }
 
 pub async fn sql(server: &Postgres) -> Connection {
@@ -65,6 +69,21 @@ impl Follow {
                 }
                 done => return done,
             }
+        }
+    }
+
+    /// Asks for a placed read of a table in `public`, ahead of all that was read before.
+    pub async fn read(&self, table: &str, what: What) {
+        let selection = Selection { table: TableName::new("public", table), what, placed: Placed::Ahead };
+        self.source.handle().read(selection).await.unwrap();
+    }
+
+    /// A new log after a loss, from the last checkpoint.
+    pub async fn recover(&mut self, last: Checkpoint) {
+        let start = Instant::now();
+        while let Err(error) = self.source.recover(last.clone()).await {
+            assert!(error.kind() == ErrorKind::Unavailable && start.elapsed() < PATIENCE, "{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

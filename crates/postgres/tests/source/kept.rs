@@ -175,8 +175,12 @@ async fn a_lost_slot_is_told_and_a_new_log_goes_on_above_the_old() {
     // As if the old log had been much longer.
     last.position = Position::end_of(last.position.commit + (1 << 40));
     follow.checkpoint = None;
-    follow.source.recover(last.clone()).await.unwrap();
+    follow.recover(last.clone()).await;
     follow.execute("INSERT INTO t VALUES (3, 'new')").await;
+    follow.catch_up().await;
+    assert_eq!(follow.replica.count("public.t", 'r'), 2, "no table is copied again");
+    assert_eq!(follow.replica.count("public.t", 'c'), 1);
+    follow.read("t", What::Where("id = 1".into())).await;
     follow.settle("public.t").await;
     assert!(follow.checkpoint.as_ref().unwrap().position > last.position);
     follow.crash().await;

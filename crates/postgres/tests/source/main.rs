@@ -3,6 +3,7 @@
 mod basic;
 mod cases;
 mod ddl;
+mod encoding;
 mod failover;
 mod follow;
 mod kept;
@@ -11,4 +12,5 @@ mod keys;
 mod partitions;
 mod races;
 mod replica;
+mod standby;
 mod values;

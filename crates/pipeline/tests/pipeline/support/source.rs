@@ -320,6 +320,7 @@ impl SourceHandle for World {
             confirmed: inner.confirmed,
             server_position: Position::new(inner.transactions.last().map_or(0, |t| t.commit), 0),
             pending_reads: inner.reading,
+            is_settled: true,
             tables: inner.schemas.values().map(table).collect(),
             ..Default::default()
         }

@@ -42,7 +42,9 @@ impl Reads {
         self.keys_ahead.retain(|_, lsn| lsn.is_none_or(|lsn| here.position.commit < lsn.saturating_add(here.base)));
         let waits = |t: &u32| in_flight.contains(t) || self.stale.contains(t) || self.keys_ahead.contains_key(t);
         let free = self.keys.tables().into_iter().filter(|t| !waits(t));
-        let (oid, table) = free.filter_map(|oid| Some((oid, tables.by_oid.get(&oid)?))).find(|(_, t)| t.has_key())?;
+        let (oid, table) = free
+            .filter_map(|oid| Some((oid, tables.by_oid.get(&oid)?)))
+            .find(|(_, t)| t.has_key() && t.parked.is_none())?;
         let wanted = self.keys.some(oid);
         let join = keys::join(&table.def, &table.schema, &tables.types, &wanted);
         let work = Work::Keys { target: Target::new(&table.def.root), join };

@@ -43,10 +43,6 @@ impl KeyList {
         self.by_table.get(&table).map_or(0, HashMap::len)
     }
 
-    pub fn total(&self) -> usize {
-        self.by_table.values().map(HashMap::len).sum()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.by_table.is_empty()
     }
@@ -144,7 +140,7 @@ mod tests {
         let mut list = KeyList::default();
         list.add(1, 7, vec!["a".into()]);
         list.add(1, 7, vec!["a".into()]);
-        assert_eq!((list.count(1), list.total(), list.some(1).len()), (1, 1, 1));
+        assert_eq!((list.count(1), list.some(1).len()), (1, 1));
         list.remove(1, 7);
         assert!(list.is_empty() && list.tables().is_empty());
     }

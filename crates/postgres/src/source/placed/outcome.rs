@@ -7,7 +7,7 @@ use super::ledger::{LeafPlan, LeafSize};
 use super::reader::{Portion, Report};
 use super::reads::{Filter, Here, Placed, Reads};
 use super::ring::Verdict;
-use crate::source::tables::Tables;
+use crate::source::tables::{Parked, Tables};
 use std::sync::Arc;
 use tidewire_change::{Change, Error, ErrorKind, Op, Position, Result, Row, Schema};
 
@@ -101,15 +101,17 @@ impl Reads {
         let read = self.list.iter().find(|read| read.id == flight.read);
         let has_condition = read.is_some_and(|read| read.condition.is_some());
         let Some(table) = tables.by_oid.get_mut(&flight.table) else { return Ok(()) };
-        if has_condition && error.kind() == ErrorKind::Invalid {
+        let is_its_own = is_of_the_table(&error);
+        if has_condition && (is_its_own || error.kind() == ErrorKind::Invalid) {
             tracing::warn!(table = %table.def.table(), %error, "a placed read with a condition failed and is given up");
             table.notes.push(format!("a placed read was given up: {error}"));
             self.list.retain(|read| read.id != flight.read);
             self.dirty = true;
             return Ok(());
         }
-        if tidewire_pgwire::sqlstate(&error) == Some("42501") {
-            table.parked = Some(error.to_string());
+        if is_its_own {
+            tracing::error!(table = %table.def.table(), %error, "the table is parked, the others go on");
+            table.parked = Some(Parked::Unread(error.to_string()));
             self.give_back(flight);
             return Ok(());
         }
@@ -214,6 +216,12 @@ impl Reads {
         self.list.retain(|read| read.id != id);
         self.dirty = true;
     }
+}
+
+/// Rights, values and damage of one table: another one may well be read.
+fn is_of_the_table(error: &Error) -> bool {
+    let code = tidewire_pgwire::sqlstate(error).unwrap_or_default();
+    error.kind() == ErrorKind::Malformed || code.starts_with("22") || matches!(code, "42501" | "XX001" | "XX002")
 }
 
 fn absent(schema: &Arc<Schema>, here: Here, row: Row) -> Change {

@@ -9,6 +9,7 @@ use super::ledger::{LeafSize, Range, OPEN};
 use super::ring::KeyHash;
 use super::snapshot::Snapshot;
 use crate::catalog::Relation;
+use crate::source::binding::not_utf8;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -322,6 +323,11 @@ fn decode(
     let has_key = matches!(job.schema.key, Key::Columns(_));
     for line in chunk.rows() {
         let row = decoder.row(line)?;
+        if let Some(at) = row.first_not_utf8() {
+            let column = job.schema.columns.get(at).map_or("?", |column| column.name.as_str());
+            let error = Error::malformed(not_utf8(column));
+            return Err(error.hint("mend the row at the source, or make the column bytea"));
+        }
         portion.bytes += row.encoded().len() + std::mem::size_of::<Row>();
         if has_key {
             portion.keys.push(key_hash(job.table, &job.schema, &row, scratch));
