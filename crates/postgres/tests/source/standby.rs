@@ -106,8 +106,9 @@ async fn a_failover_with_a_failover_slot_loses_nothing_and_reads_nothing_again()
     if version(&server(&[])) < 170_000 {
         return;
     }
-    let (mut primary, standby, mut follow) =
-        pair(&[("synchronized_standby_slots", "standby")], &[("sync_replication_slots", "on")]).await;
+    // The new primary has no standby of its own to wait for.
+    let at_standby = [("sync_replication_slots", "on"), ("synchronized_standby_slots", "")];
+    let (mut primary, standby, mut follow) = pair(&[("synchronized_standby_slots", "standby")], &at_standby).await;
     let synced =
         "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'tidewire_test' AND synced AND NOT temporary";
     follow
