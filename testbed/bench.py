@@ -124,7 +124,7 @@ class Bench:
         self.sql("CREATE TABLE tick (id bigserial PRIMARY KEY, at timestamptz DEFAULT clock_timestamp())", "fresh")
         config = self.config("fresh", "fresh")
         self.caught_up(config)
-        p = subprocess.Popen([self.o.binary, "run", config], stdout=subprocess.DEVNULL)
+        p, started = subprocess.Popen([self.o.binary, "run", config], stdout=subprocess.DEVNULL), time.time()
         seen, stop = {}, threading.Event()
         folder = os.path.join(os.path.dirname(config), "lake", "public", "tick", "_delta_log")
 
@@ -149,6 +149,7 @@ class Bench:
         time.sleep(2)
         stop.set()
         w.join()
+        durable = json.loads(subprocess.check_output([self.o.binary, "status", "--json", config]))["source"]["durable_seconds"]
         p.send_signal(signal.SIGTERM)
         _, _, used = os.wait4(p.pid, 0)
         rows, lags = 0, []
@@ -160,9 +161,11 @@ class Bench:
                     lags += [seen[f] - t for t in done[rows:rows + n]]
                     rows += n
         lags.sort()
+        alive = time.time() - started
         self.report("freshness", {"transactions": len(done), "transactions/s": "%.0f" % (len(done) / 20), "seen": rows,
                                   "commit to visible p50 s": "%.3f" % lags[len(lags) // 2], "p99 s": "%.3f" % lags[int(len(lags) * 0.99)],
-                                  "CPU s": "%.2f" % (used.ru_utime + used.ru_stime), "peak MB": "%.0f" % (used.ru_maxrss / 1024)})
+                                  "commit to durable p50 ms": "%.1f" % (durable["p50"] * 1000), "p95 ms": "%.1f" % (durable["p95"] * 1000),
+                                  "CPU s a minute": "%.2f" % ((used.ru_utime + used.ru_stime) / alive * 60), "peak MB": "%.0f" % (used.ru_maxrss / 1024)})
 
     def idle(self):
         self.sql("CREATE DATABASE idle", "postgres")

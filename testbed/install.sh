@@ -24,38 +24,63 @@ if command -v dpkg-query >/dev/null; then
   fi
 fi
 
-if [ ${#missing[@]} -gt 0 ]; then
-  if ! command -v apt-get >/dev/null; then
-    echo "missing: ${missing[*]} — install them with your system's package tool, then try again" >&2
-    exit 2
-  fi
-  root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "missing: ${missing[*]} — run as root: apt-get install ${missing[*]}" >&2; exit 2; }
-    root=(sudo)
-  fi
-  echo "installing: ${missing[*]}"
-  "${root[@]}" apt-get update -qq
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
-
+need_rust=
 if ! command -v cargo >/dev/null; then
   if [ -x "$HOME/.cargo/bin/cargo" ]; then
     echo "Rust is in ~/.cargo/bin but not on PATH: run  . ~/.cargo/env  and try again" >&2
     exit 2
   fi
-  if ! command -v rustup >/dev/null && apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
-    if [ "$(id -u)" -eq 0 ]; then apt-get install -y -qq rustup >/dev/null; else sudo apt-get install -y -qq rustup >/dev/null; fi
-  fi
-  if ! command -v rustup >/dev/null; then
-    echo "Rust is missing. Install it with rustup (see rust-lang.org, 'Install'), version 1.85 or later, then try again." >&2
+  need_rust=yes
+fi
+
+root=()
+if [ ${#missing[@]} -gt 0 ] || [ -n "$need_rust" ]; then
+  wanted=("${missing[@]}" ${need_rust:+"Rust 1.90 or later"})
+  if ! command -v apt-get >/dev/null; then
+    printf -v list '%s, ' "${wanted[@]}"
+    echo "missing: ${list%, } — install them with your system's package tool, then try again" >&2
     exit 2
   fi
-  rustup toolchain install stable --profile minimal -c rustfmt -c clippy
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "missing, and neither root nor sudo to install it: run as root  $(realpath "$0")" >&2
+      exit 2
+    fi
+    root=(sudo)
+  fi
+  "${root[@]}" apt-get update -qq
 fi
-have=$(cargo --version | sed -E 's/cargo ([0-9]+)\.([0-9]+).*/\1 \2/')
-read -r major minor <<<"$have"
-if [ "$major" -eq 1 ] && [ "$minor" -lt 85 ]; then
-  echo "Rust 1.85 or later is needed, this is $(cargo --version): run  rustup update stable" >&2
+
+install() {
+  echo "installing: $*"
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+
+# The version that apt would install, as `major minor`; nothing when it has none.
+candidate() { apt-cache policy "$1" 2>/dev/null | sed -nE 's/^ *Candidate: ([0-9]+:)?([0-9]+)\.([0-9]+).*/\2 \3/p'; }
+is_recent() { # major minor
+  [ "${1:-0}" -gt 1 ] || { [ "${1:-0}" -eq 1 ] && [ "${2:-0}" -ge 90 ]; }
+}
+
+if [ -n "$need_rust" ]; then
+  # Debian 12 has a current Rust beside its old one; Ubuntu and later Debians have rustup.
+  # shellcheck disable=SC2046 # two numbers
+  if is_recent $(candidate rustc); then
+    install cargo rustfmt rust-clippy
+  elif is_recent $(candidate rustc-web); then
+    install cargo-web rustc-web rustfmt-web rust-web-clippy
+  elif [ -n "$(candidate rustup)" ]; then
+    install rustup
+    rustup toolchain install stable --profile minimal -c rustfmt -c clippy
+  else
+    echo "Rust is missing. Install it with rustup (see rust-lang.org, 'Install'), version 1.90 or later, then try again." >&2
+    exit 2
+  fi
+fi
+read -r major minor < <(cargo --version | sed -E 's/cargo ([0-9]+)\.([0-9]+).*/\1 \2/')
+if ! is_recent "$major" "$minor"; then
+  echo "Rust 1.90 or later is needed, this is $(cargo --version): run  rustup update stable" >&2
   exit 2
 fi

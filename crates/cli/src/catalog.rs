@@ -4,10 +4,11 @@ use crate::config::{Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
-use tidewire_connector::{Budget, BusWriter, Inspect, ServerFacts, Sink, SlotFacts, Source};
+use tidewire_connector::{Budget, BusWriter, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
 use tidewire_delta::{self as delta, DeltaInspect, DeltaSink, TableWork};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
@@ -65,17 +66,18 @@ pub async fn start(config: &Config) -> Result<Running> {
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
 fn own_data_dir(config: &Config) -> Result<()> {
     let file = config.data_dir.join("pipeline");
+    let write = || std::fs::write(&file, &config.name).map_err(|e| Error::io(e, file.display()));
     match std::fs::read_to_string(&file) {
         Ok(owner) if owner == config.name => Ok(()),
+        // There was no room for it.
+        Ok(owner) if owner.is_empty() => write(),
         Ok(owner) => Err(Error::invalid(format!(
             "the folder {} belongs to the pipeline {owner:?}, not to {:?}",
             config.data_dir.display(),
             config.name
         ))
         .hint("give each pipeline a `data_dir` of its own")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::write(&file, &config.name).map_err(|e| Error::io(e, file.display()))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write(),
         Err(error) => Err(Error::io(error, file.display())),
     }
 }
@@ -156,12 +158,9 @@ fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
 }
 
 fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<String>) -> Result<postgres_sink::Config> {
-    Ok(postgres_sink::Config {
-        connection: connection(url).map_err(|e| e.context(format!("sinks.{}.postgres", sink.name)))?,
-        pipeline: config.name.clone(),
-        sink: sink.name.clone(),
-        schema: schema.clone(),
-    })
+    let connection = connection(url).map_err(|e| e.context(format!("sinks.{}.postgres", sink.name)))?;
+    let settings = postgres_sink::Config::new(connection, &config.name, &sink.name);
+    Ok(postgres_sink::Config { schema: schema.clone(), ..settings })
 }
 
 /// Looks at the source's tables, or at a sink's.
@@ -242,6 +241,21 @@ pub async fn look_at(url: &str) -> Result<ServerFacts> {
 /// Can the sink be written? Opens it and lets it go.
 pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
     open_sink(config, sink)?.open().await
+}
+
+/// Looks at the folders that will be written: the journal's and those of lakes.
+pub fn folders(config: &Config) -> Vec<(String, Result<FolderFacts>)> {
+    let lake = |sink: &SinkConfig| match &sink.kind {
+        SinkKind::Delta { path } => Some((format!("sink {}", sink.name), path.clone())),
+        SinkKind::Postgres { .. } => None,
+    };
+    let journal = ("journal".to_string(), config.data_dir.clone());
+    let folders = std::iter::once(journal).chain(config.sinks.iter().filter_map(lake));
+    let look = |(subject, path): (String, PathBuf)| {
+        let facts = journal::look_at_folder(&subject, &path);
+        (subject, facts)
+    };
+    folders.map(look).collect()
 }
 
 /// Refuses tables that would meet in one target: with the setting that parts them.

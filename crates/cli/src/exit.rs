@@ -1,5 +1,6 @@
 //! Exit codes: 0 yes, 1 the answer is no, 2 wrong usage or configuration, 3 a system isn't available, 4 a fault of ours.
 
+use crate::terminal;
 use std::process::ExitCode;
 use tidewire_change::{Error, ErrorKind};
 
@@ -32,14 +33,16 @@ pub fn code(kind: ErrorKind) -> u8 {
 
 /// Prints the error: what happened and where, then what to do.
 pub fn report(error: &Error) -> ExitCode {
-    let mut line = String::from("error: ");
-    for context in error.contexts().iter().rev() {
-        line.push_str(context);
-        line.push_str(": ");
+    let contexts = error.contexts().iter().rev();
+    let line = contexts.fold(String::new(), |line, context| line + context + ": ") + error.message();
+    let code = code(error.kind());
+    if terminal::is_json() {
+        tracing::error!(fix = error.hint_text(), exit_code = code, "{line}");
+        return ExitCode::from(code);
     }
-    eprintln!("{line}{}", error.message());
+    eprintln!("error: {line}");
     if let Some(hint) = error.hint_text() {
         eprintln!("  fix: {hint}");
     }
-    ExitCode::from(code(error.kind()))
+    ExitCode::from(code)
 }

@@ -92,7 +92,13 @@ async fn answer(cli: &Cli) -> Result<Answer> {
 
 /// Reads the configuration and starts the log as it says.
 fn load(cli: &Cli, path: &Path) -> Result<Config> {
-    let config = config::load(path)?;
+    let config = match config::load(path) {
+        Ok(config) => config,
+        Err(error) => {
+            log(cli, LogForm::Text)?;
+            return Err(error);
+        }
+    };
     log(cli, config.log)?;
     Ok(config)
 }
@@ -111,7 +117,10 @@ fn log(cli: &Cli, form: LogForm) -> Result<()> {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match form {
         LogForm::Text => lines.with_ansi(terminal::is_live()).init(),
-        LogForm::Json => lines.json().init(),
+        LogForm::Json => {
+            lines.json().init();
+            terminal::set_json();
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A pipeline's progress on stderr: bars on a terminal, plain lines elsewhere.
 
-use crate::terminal::{bytes, is_live, seconds, thousands};
+use crate::terminal::{bytes, is_json, is_live, seconds, tell, thousands};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -30,7 +30,8 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(show: Show) -> Progress {
-        let live = is_live().then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
+        let live =
+            (is_live() && !is_json()).then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
         Progress { show, live, bars: BTreeMap::new(), summary: None, last_line: None, was_copying: false }
     }
 
@@ -62,7 +63,7 @@ impl Progress {
             live.add(ProgressBar::new_spinner().with_style(style))
         });
         for table in &status.tables {
-            let is_done = matches!(table.state, Snapshot::Streaming | Snapshot::Parked | Snapshot::Left);
+            let is_done = !matches!(table.state, Snapshot::Pending | Snapshot::Copying);
             if is_done && !self.bars.contains_key(&table.table) {
                 continue;
             }
@@ -94,17 +95,17 @@ impl Progress {
         self.was_copying = is_copying;
         let is_time = self.last_line.is_none_or(|at| at.elapsed() >= PAUSE);
         if ended {
-            eprintln!("every table is copied; following changes");
+            tell("every table is copied; following changes");
         }
         if !is_time || (self.show == Show::Copies && !is_copying) {
             return;
         }
         self.last_line = Some(Instant::now());
         if is_copying {
-            eprintln!("{}", copies(status));
+            tell(&copies(status));
         }
         if self.show == Show::All {
-            eprintln!("{}", flow(status));
+            tell(&flow(status));
         }
     }
 }

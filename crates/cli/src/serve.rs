@@ -5,9 +5,11 @@ use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use tidewire_change::{Error, Result};
+use std::time::Duration;
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_pipeline::Running;
 use tidewire_server::{Address, Client, Serving};
+use tokio::task::JoinHandle;
 
 /// `run.json` in the data folder, while the pipeline runs.
 #[derive(Serialize, Deserialize)]
@@ -19,7 +21,12 @@ struct RunFile {
 pub struct Served {
     serving: Serving,
     file: PathBuf,
+    /// Writes the file as soon as there is room.
+    writing: Option<JoinHandle<()>>,
 }
+
+/// Between two tries to write the file on a disk that is full.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Starts to answer. Only whoever owns the data folder may call it.
 pub async fn serve(running: Running, config: &Config) -> Result<Served> {
@@ -28,12 +35,29 @@ pub async fn serve(running: Running, config: &Config) -> Result<Served> {
     let file = path(&config.data_dir);
     let content = RunFile { pid: std::process::id(), http: serving.address() };
     let json = serde_json::to_vec(&content).map_err(|e| Error::bug("run.json has no JSON form").caused_by(e))?;
-    std::fs::write(&file, json).map_err(|e| Error::io(e, file.display()))?;
-    Ok(Served { serving, file })
+    let write = move |file: &Path| std::fs::write(file, &json).map_err(|e| Error::io(e, file.display()));
+    let writing = match write(&file) {
+        Ok(()) => None,
+        // The disk is full: what the pipeline does about that it does without other processes knowing of it.
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            tracing::warn!(%error, "other commands don't find this process yet");
+            let file = file.clone();
+            Some(tokio::spawn(async move {
+                while write(&file).is_err() {
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }))
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Served { serving, file, writing })
 }
 
 impl Served {
     pub async fn stop(self) {
+        if let Some(writing) = self.writing {
+            writing.abort();
+        }
         // A file that stays behind is found out by its process, which is gone.
         let _ = std::fs::remove_file(&self.file);
         self.serving.stop().await;

@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the process at once.
 
+use crate::terminal;
 use tidewire_change::{Error, Result};
 use tokio::signal::unix::{signal, SignalKind};
 
@@ -17,7 +18,7 @@ pub async fn first() -> Result<()> {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        eprintln!("stopped at once; what was not committed is read again at the next start");
+        terminal::warn("stopped at once; what was not committed is read again at the next start");
         std::process::exit(3);
     });
     Ok(())

@@ -1,6 +1,34 @@
 //! What people see: aligned tables, numbers, durations.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Every line on stderr is to be JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+pub fn set_json() {
+    JSON.store(true, Relaxed);
+}
+
+pub fn is_json() -> bool {
+    JSON.load(Relaxed)
+}
+
+/// A line on stderr for whoever started the command: how it goes.
+pub fn tell(line: &str) {
+    match is_json() {
+        true => tracing::info!("{line}"),
+        false => eprintln!("{line}"),
+    }
+}
+
+/// The same, of something that isn't as it should be.
+pub fn warn(line: &str) {
+    match is_json() {
+        true => tracing::warn!("{line}"),
+        false => eprintln!("{line}"),
+    }
+}
 
 /// Rows under headings; columns whose cells are all numbers are right-aligned.
 pub struct Grid {

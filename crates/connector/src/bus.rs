@@ -42,6 +42,11 @@ pub trait BusReader: Send {
     fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
     /// The next messages; waits for some. Cancel-safe.
     fn next(&mut self) -> BoxFuture<'_, Result<Fetched>>;
+    /// Entries of the reader's own for a progress that covers all that it has returned so far, in a topic that begins with
+    /// `__`: they tell at `seek` whether the bus is still the one that was read.
+    fn marks(&self) -> Vec<(TopicPartition, u64)> {
+        Vec::new()
+    }
     /// All before `progress` is durable in the sink: the bus may drop it by its retention.
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
 }

@@ -13,7 +13,8 @@ pub enum TableState {
     Streaming,
     /// Can't be followed as it is: its copies lack something. The others go on.
     Parked { why: String },
-    /// Isn't followed, and nothing is amiss: it was dropped or taken out, or the log doesn't have it.
+    /// Isn't followed, and nothing is amiss: it was dropped, renamed or taken out, or the log doesn't have it. Its copies stay
+    /// as they are.
     Left { why: String },
 }
 
@@ -104,6 +105,20 @@ pub struct TableFacts {
     pub unlogged: bool,
     pub deferrable_key: bool,
     pub generated_columns: Vec<String>,
+}
+
+/// A folder that we write to, looked at for `check`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FolderFacts {
+    /// `journal`, `sink X`.
+    pub subject: String,
+    pub path: String,
+    /// It isn't there yet: it is made at the first start.
+    pub is_new: bool,
+    /// Free bytes of its file system; none: unknown.
+    pub free_bytes: Option<u64>,
+    /// It is owned by a process that runs; its number, as far as it is known.
+    pub owner: Option<Option<u32>>,
 }
 
 /// A sink, as it sees itself.

@@ -3,6 +3,7 @@ use crate::disk::{self, Disk, SystemDisk};
 use crate::frame::{Prepared, Preparing, MAX_FRAME};
 use crate::header::Header;
 use crate::index::Index;
+use crate::lives::Lives;
 use crate::lock::FolderLock;
 use crate::messages::{Messages, Read, Start};
 use crate::progress::{self, Registered};
@@ -38,6 +39,9 @@ pub struct Journal {
 struct Meta {
     format: u32,
     partitions: u32,
+    /// None yet in a journal of an earlier version.
+    #[serde(default)]
+    lives: Lives,
 }
 
 const FORMAT: u32 = 1;
@@ -65,7 +69,10 @@ impl Journal {
         made.map_err(|error| Error::io(error, dir.display()))?;
         let lock = FolderLock::take(&dir)?;
         progress::make_folder(&dir)?;
-        let meta = read_meta(&dir, config.partitions)?;
+        let meta = read_meta(&dir)?;
+        if let Some(meta) = &meta {
+            has_partitions(&dir, meta, config.partitions)?;
+        }
         let mut state = match recover::load(&dir, Mode::Own(&*disk))? {
             Some(state) => state,
             None if meta.is_some() => {
@@ -76,13 +83,9 @@ impl Journal {
             }
             None => begin(&*disk, &dir)?,
         };
-        if meta.is_none() {
-            let meta = Meta { format: FORMAT, partitions: config.partitions };
-            let bytes = serde_json::to_vec(&meta).map_err(|error| Error::bug("no JSON form").caused_by(error))?;
-            disk::put_file(&*disk, &dir.join(META), &bytes)?;
-        }
+        let lives = begin_life(&*disk, &dir, meta, &config, clock.now(), state.active.index.end_seq)?;
         state.readers = progress::load(&dir)?;
-        let shared = Arc::new(Shared::new(dir, disk, config.fetch_bytes, state, lock));
+        let shared = Arc::new(Shared::new(dir, disk, config.fetch_bytes, lives, state, lock));
         let writer = Writer::new(shared.clone(), &config, clock.clone())?;
         writer.make_durable()?;
         let (jobs, queue) = mpsc::channel();
@@ -227,7 +230,12 @@ fn read_whole(shared: &Shared, read: &Read) -> Result<Vec<FetchedMessage>> {
     }
 }
 
-fn read_meta(dir: &Path, partitions: u32) -> Result<Option<Meta>> {
+/// Partitions per topic of the journal in `dir`; none: there is none.
+pub(crate) fn partitions(dir: &Path) -> Result<Option<u32>> {
+    Ok(read_meta(dir)?.map(|meta| meta.partitions))
+}
+
+fn read_meta(dir: &Path) -> Result<Option<Meta>> {
     let path = dir.join(META);
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -240,13 +248,33 @@ fn read_meta(dir: &Path, partitions: u32) -> Result<Option<Meta>> {
         let message = format!("{}: format {} isn't known to this version ({FORMAT})", path.display(), meta.format);
         return Err(Error::invalid(message).hint("use the version that wrote it, or a data_dir of its own"));
     }
-    if meta.partitions != partitions {
-        let message = format!("journal {} has {} partitions, not {partitions}", dir.display(), meta.partitions);
-        return Err(
-            Error::invalid(message).hint(format!("set partitions to {}, or use a new data_dir", meta.partitions))
-        );
-    }
     Ok(Some(meta))
+}
+
+fn has_partitions(dir: &Path, meta: &Meta, partitions: u32) -> Result<()> {
+    if meta.partitions == partitions {
+        return Ok(());
+    }
+    let message = format!("journal {} has {} partitions, not {partitions}", dir.display(), meta.partitions);
+    Err(Error::invalid(message).hint(format!("set partitions to {}, or use a new data_dir", meta.partitions)))
+}
+
+/// Writes down that a new life begins. Where there is no room for that the last one goes on: the journal must open on a full
+/// disk, too.
+fn begin_life(disk: &dyn Disk, dir: &Path, known: Option<Meta>, config: &Config, now: i64, from: u64) -> Result<Lives> {
+    let known = known.map(|meta| meta.lives);
+    let mut lives = known.clone().unwrap_or_default();
+    lives.begin(now, from);
+    let meta = Meta { format: FORMAT, partitions: config.partitions, lives };
+    let bytes = serde_json::to_vec(&meta).map_err(|error| Error::bug("no JSON form").caused_by(error))?;
+    match (disk::put_file(disk, &dir.join(META), &bytes), known.filter(|lives| !lives.is_empty())) {
+        (Ok(()), _) => Ok(meta.lives),
+        (Err(error), Some(known)) => {
+            tracing::warn!(%error, "the start was not written down in the journal");
+            Ok(known)
+        }
+        (Err(error), None) => Err(error),
+    }
 }
 
 fn begin(disk: &dyn Disk, dir: &Path) -> Result<State> {

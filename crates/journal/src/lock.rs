@@ -10,6 +10,22 @@ pub(crate) struct FolderLock {
     _file: File,
 }
 
+/// The process that owns the folder, without taking it: its number as far as it is known. None: nobody does.
+pub(crate) fn owner(dir: &Path) -> Option<Option<u32>> {
+    let mut file = File::open(dir.join("lock")).ok()?;
+    match fs4::FileExt::try_lock_shared(&file) {
+        Err(fs4::TryLockError::WouldBlock) => Some(number(&mut file)),
+        // Given back when the file is closed.
+        _ => None,
+    }
+}
+
+fn number(file: &mut File) -> Option<u32> {
+    let mut owner = String::new();
+    file.read_to_string(&mut owner).ok()?;
+    owner.trim().parse().ok()
+}
+
 impl FolderLock {
     pub fn take(dir: &Path) -> Result<FolderLock> {
         let path = dir.join("lock");
@@ -35,9 +51,7 @@ impl FolderLock {
 }
 
 fn taken(file: &mut File, dir: &Path) -> Error {
-    let mut owner = String::new();
-    let known = file.read_to_string(&mut owner).is_ok() && owner.trim().parse::<u32>().is_ok();
-    let owner = if known { format!("process {}", owner.trim()) } else { "another process".to_string() };
+    let owner = number(file).map_or("another process".to_string(), |pid| format!("process {pid}"));
     Error::invalid(format!("the journal {} is in use by {owner}", dir.display()))
         .hint("stop that process, or give this pipeline a data_dir of its own")
 }

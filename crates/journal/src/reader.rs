@@ -3,6 +3,7 @@
 
 use crate::frame::{boundary_of, is_sound, Frame, Head, HEAD};
 use crate::header::Offsets;
+use crate::lives;
 use crate::progress::{self, Registered};
 use crate::recover::damaged;
 use crate::state::{Segment, Shared, State};
@@ -99,23 +100,26 @@ impl JournalReader {
     /// Was the sink filled from this journal? Offsets of another one, that was lost or put back from a backup, say nothing
     /// here: what stands at them are other messages.
     fn check_is_ours(&self, progress: &Progress, state: &State) -> Result<()> {
-        let lost = |message: String| {
+        let told = |error: Error| {
             let hint = "the journal isn't the one that the sink was filled from: the sink is compared with the source and mended";
-            Err(Error::lost(message).hint(hint))
+            error.context(format!("reader {}", self.name)).hint(hint)
         };
-        for (at, &next) in &progress.offsets {
+        let told_life = self.shared.lives.check(progress);
+        for (at, &next) in progress.offsets.iter().filter(|(at, _)| &*at.topic != lives::TOPIC) {
             let end = state.ends.get(at).copied().unwrap_or(0);
             if next > end {
-                return lost(format!(
-                    "reader {}: its progress says {next} of {}/{}, but the journal ends at {end}",
-                    self.name, at.topic, at.partition
-                ));
+                let (topic, partition) = (&at.topic, at.partition);
+                let what = format!("its progress says {next} of {topic}/{partition}, but the journal ends at {end}");
+                return Err(told(Error::lost(what)));
             }
+        }
+        if let Some(is_ours) = told_life {
+            return is_ours.map_err(told);
         }
         let has_read = progress.offsets.values().any(|&next| next > 0);
         let has_committed = state.readers.get(&self.name).is_some_and(|known| !known.progress.offsets.is_empty());
         match has_read && !has_committed {
-            true => lost(format!("reader {}: its sink has progress, but nothing of it was ever told here", self.name)),
+            true => Err(told(Error::lost("its sink has progress, but nothing of it was ever told here"))),
             false => Ok(()),
         }
     }
@@ -370,6 +374,10 @@ impl JournalReader {
 }
 
 impl BusReader for JournalReader {
+    fn marks(&self) -> Vec<(TopicPartition, u64)> {
+        self.shared.lives.marks(self.next_seq)
+    }
+
     fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
         let outcome = self.seek_to(progress);
         Box::pin(async move { outcome })

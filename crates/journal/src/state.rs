@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use crate::header::{Header, Offsets};
 use crate::index::Index;
+use crate::lives::Lives;
 use crate::lock::FolderLock;
 use crate::progress::Registered;
 use crate::status::Counters;
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub progress_files: Mutex<()>,
     pub tip: watch::Sender<Tip>,
     pub fetch_bytes: usize,
+    pub lives: Lives,
     /// The folder is ours as long as anybody holds this.
     _lock: FolderLock,
 }
@@ -85,10 +87,17 @@ pub(crate) struct Tip {
 }
 
 impl Shared {
-    pub fn new(dir: PathBuf, disk: Arc<dyn Disk>, fetch_bytes: usize, state: State, lock: FolderLock) -> Self {
+    pub fn new(
+        dir: PathBuf,
+        disk: Arc<dyn Disk>,
+        fetch_bytes: usize,
+        lives: Lives,
+        state: State,
+        lock: FolderLock,
+    ) -> Self {
         let tip = watch::Sender::new(Tip { end_seq: state.active.index.end_seq, closed: false });
         let progress_files = Mutex::new(());
-        Shared { dir, disk, state: Mutex::new(state), progress_files, tip, fetch_bytes, _lock: lock }
+        Shared { dir, disk, state: Mutex::new(state), progress_files, tip, fetch_bytes, lives, _lock: lock }
     }
 
     /// Held for look-ups and swaps only, never over I/O.

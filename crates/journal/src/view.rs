@@ -1,3 +1,4 @@
+use crate::journal;
 use crate::messages::{Messages, Read};
 use crate::progress;
 use crate::recover::{self, Mode};
@@ -14,6 +15,7 @@ use tidewire_change::{Checkpoint, Error, Result, TopicPartition};
 pub struct View {
     dir: PathBuf,
     state: State,
+    partitions: u32,
 }
 
 /// The owner may replace segments between our listing and our opening of them.
@@ -25,13 +27,13 @@ impl View {
         loop {
             match Self::load(dir) {
                 Err(error) if tries < TRIES && has_vanished(&error) => tries += 1,
-                Ok(state) => return Ok(View { dir: dir.to_path_buf(), state }),
+                Ok((state, partitions)) => return Ok(View { dir: dir.to_path_buf(), state, partitions }),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn load(dir: &Path) -> Result<State> {
+    fn load(dir: &Path) -> Result<(State, u32)> {
         let none = || {
             Error::invalid(format!("there is no journal in {}", dir.display()))
                 .hint("name the pipeline's data_dir; it has a journal once the pipeline has run")
@@ -41,13 +43,18 @@ impl View {
         }
         let mut state = recover::load(dir, Mode::Look)?.ok_or_else(none)?;
         state.readers = progress::load(dir)?;
-        Ok(state)
+        Ok((state, journal::partitions(dir)?.ok_or_else(none)?))
     }
 
     /// Looks again.
     pub fn refresh(&mut self) -> Result<()> {
         *self = Self::open(&self.dir)?;
         Ok(())
+    }
+
+    /// Partitions per topic.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
     }
 
     pub fn topics(&self) -> Vec<TopicFacts> {

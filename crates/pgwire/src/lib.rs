@@ -21,6 +21,7 @@ mod stream;
 mod tls;
 mod trust;
 mod url;
+mod watch;
 mod wire;
 
 pub use cancel::Canceller;
@@ -33,3 +34,4 @@ pub use replication::{Replication, ReplicationChunk, ReplicationMessage};
 pub use rows::{RowText, Rows};
 pub use server_error::{server_error, sqlstate, PgError};
 pub use startup::within;
+pub use watch::Watch;

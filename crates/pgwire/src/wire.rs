@@ -6,6 +6,8 @@ use bytes::BytesMut;
 use std::future::{poll_fn, Future};
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 use std::task::{ready, Context, Poll};
 use tidewire_change::{Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -37,6 +39,8 @@ pub(crate) struct Wire {
     oversized: bool,
     /// The kernel gathers before it wakes us, but no longer than this.
     gathering: Option<Instant>,
+    /// Rises with every read and write that moved something.
+    pub(crate) moved: Arc<AtomicU64>,
 }
 
 impl Wire {
@@ -49,6 +53,7 @@ impl Wire {
             limit: frames::MAX_STARTUP_FRAME,
             oversized: false,
             gathering: None,
+            moved: Arc::default(),
         }
     }
 
@@ -122,6 +127,7 @@ impl Wire {
                 other => return other,
             }
         }
+        self.moved.fetch_add(1, Relaxed);
         Poll::Ready(Ok(total))
     }
 
@@ -133,7 +139,9 @@ impl Wire {
             };
             match written {
                 Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(_) => {}
+                Poll::Ready(_) => {
+                    self.moved.fetch_add(1, Relaxed);
+                }
                 Poll::Pending if self.incoming.len() < READ_WHILE_WRITING => {
                     if ready!(self.poll_fill(cx))? == 0 {
                         return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));

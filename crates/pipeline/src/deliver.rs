@@ -239,6 +239,7 @@ impl Deliver {
         self.write_all(collected).await?;
         self.doing(Some("commit"));
         let began = tokio::time::Instant::now();
+        collected.progress.offsets.extend(self.reader.marks());
         self.sink.commit(&collected.progress).await?;
         self.state.commit.observe(began.elapsed(), 1);
         self.doing(None);

@@ -26,7 +26,7 @@ mod supervise;
 pub use config::{InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
 pub use context::{system_clock, Backoff, Clock};
 pub use dead_letter::{DeadLetter, DEAD_LETTERS};
-pub use diagnose::{check, current, diagnose, live, ready, Finding, Health, Severity};
+pub use diagnose::{check, check_folder, current, diagnose, live, ready, Finding, Health, Severity};
 pub use repairs::{Repair, REPAIRS};
 pub use running::{Pipeline, Running};
 pub use shared::{Parked, Trouble};

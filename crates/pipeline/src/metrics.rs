@@ -2,7 +2,7 @@
 
 use crate::histogram::{Histogram, BOUNDS};
 use crate::running::Running;
-use crate::status::{Status, TableView};
+use crate::status::{Snapshot, Status, TableView};
 use std::fmt::Write;
 
 struct Metric {
@@ -141,7 +141,7 @@ fn tables(page: &mut Page, status: &Status) {
         |of: fn(&TableView) -> f64| status.tables.iter().map(move |t| (vec![("table", t.table.as_str())], of(t)));
     page.metric(&SNAPSHOT_RATIO, per_table(|t| t.copied));
     page.metric(&SNAPSHOT_ROWS, per_table(|t| t.rows_read as f64));
-    let at_source = status.tables.iter().filter(|t| t.parked.is_some());
+    let at_source = status.tables.iter().filter(|t| t.state == Snapshot::Parked);
     let at_source = at_source.map(|t| (vec![("stage", "capture"), ("table", t.table.as_str())], 1.0));
     let in_sinks = status.sinks.iter().flat_map(|s| {
         let row = |t| (vec![("stage", "deliver"), ("sink", s.name.as_str()), ("table", t)], 1.0);

@@ -7,6 +7,8 @@ use tokio::time::Instant;
 /// How often the counters are looked at, and over how long a rate is taken.
 const EVERY: Duration = Duration::from_secs(1);
 const WINDOW: usize = 15;
+/// A sink commits now and then: over less time its speed would be noise.
+const STEADY: Duration = Duration::from_secs(5);
 
 /// The counters at one moment.
 #[derive(Clone)]
@@ -49,7 +51,8 @@ impl Rates {
 
     /// Seconds of the source's time that a sink gets through in a second; none until it is known.
     pub fn speed(&self, sink: &str) -> Option<f64> {
-        self.per_second(|s| s.complete.get(sink).filter(|t| **t > 0).map(|t| *t as f64 / 1e6))
+        let complete = |s: &Sample| s.complete.get(sink).filter(|t| **t > 0).map(|t| *t as f64 / 1e6);
+        self.per_second_of(complete, STEADY)
     }
 
     /// Seconds until the source's slot has no safe log left, if that comes nearer at all.
@@ -68,11 +71,16 @@ impl Rates {
     }
 
     fn per_second(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        self.per_second_of(of, Duration::ZERO)
+    }
+
+    /// None while it is known for less than `least`.
+    fn per_second_of(&self, of: impl Fn(&Sample) -> Option<f64>, least: Duration) -> Option<f64> {
         let samples = locked(&self.0);
         let first = samples.iter().find(|s| of(s).is_some())?;
         let last = samples.back()?;
         let seconds = (last.at - first.at).as_secs_f64();
-        (seconds > 0.0).then_some((of(last)? - of(first)?) / seconds)
+        (seconds > 0.0 && seconds >= least.as_secs_f64()).then_some((of(last)? - of(first)?) / seconds)
     }
 }
 
@@ -87,7 +95,7 @@ impl Sample {
                 rows.insert((sink.name.clone(), table.to_string()), n);
             }
         }
-        let source = shared.source.status();
+        let source = shared.source_status();
         Sample {
             at: Instant::now(),
             rows,

@@ -125,6 +125,7 @@ async fn share(
         journal: config.journal.clone(),
         source_inspect: config.source_inspect.clone(),
         drift: Default::default(),
+        left: Default::default(),
     })
 }
 
@@ -176,7 +177,8 @@ async fn watch_over(
         }
     }
     if let Err(error) = &first {
-        tracing::error!(error = %error, "the pipeline ended");
+        // Whoever waits for the pipeline is given the error and tells of it.
+        tracing::debug!(error = %error, "the pipeline ended");
     }
     ended.send_replace(Some(first.map_err(Arc::new)));
 }

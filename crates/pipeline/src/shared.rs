@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewire_change::{Boundary, Checkpoint, Error, ErrorKind, TableName};
-use tidewire_connector::{Budget, BusWriter, SinkStatus, SourceHandle};
+use tidewire_connector::{Budget, BusWriter, SinkStatus, SourceHandle, SourceStatus, TableState, TableStatus};
 use tokio::sync::watch;
 
 /// What the loops tell and everybody else reads.
@@ -26,6 +26,20 @@ pub(crate) struct Shared {
     pub source_inspect: Option<InspectFactory>,
     /// Differing keys that the last reconciliation of a table and sink found and did not mend.
     pub drift: Mutex<BTreeMap<(String, String), u64>>,
+    /// Tables that the source doesn't follow (any more), and since when we know it.
+    pub left: Mutex<BTreeMap<TableName, i64>>,
+}
+
+impl Shared {
+    /// The source's own status; takes note of tables that it has left.
+    pub fn source_status(&self) -> SourceStatus {
+        let (status, now) = (self.source.status(), self.clock.now());
+        let is_left = |table: &&TableStatus| matches!(table.state, TableState::Parked { .. } | TableState::Left { .. });
+        let mut left = locked(&self.left);
+        let since = |name: &TableName| left.get(name).copied().unwrap_or(now);
+        *left = status.tables.iter().filter(is_left).map(|table| (table.table.clone(), since(&table.table))).collect();
+        status
+    }
 }
 
 /// Rows and bytes of one table at one stage.

@@ -35,6 +35,9 @@ pub struct SourceView {
     /// Durable on the bus.
     pub durable: Position,
     pub durable_through: i64,
+    /// Commit at the source until durable on the bus.
+    #[serde(default)]
+    pub durable_seconds: Quantiles,
     pub confirmed: Position,
     pub server_position: Position,
     pub pending_reads: u64,
@@ -76,8 +79,10 @@ pub struct LoopView {
 pub struct TableView {
     pub table: String,
     pub state: Snapshot,
-    /// Why it is parked at the source.
+    /// Why it is parked or gone at the source, and since when that is known.
     pub parked: Option<String>,
+    #[serde(default)]
+    pub parked_since: Option<i64>,
     /// Of the first snapshot, 0 to 1.
     pub copied: f64,
     pub has_key: bool,
@@ -163,7 +168,7 @@ impl Running {
     /// What is known now; asks nobody and waits for nobody.
     pub fn status(&self) -> Status {
         let shared = self.shared();
-        let source = shared.source.status();
+        let source = shared.source_status();
         let now = shared.clock.now();
         Status {
             now,
@@ -195,6 +200,10 @@ impl Running {
             position: source.position,
             durable: durable.position,
             durable_through: durable.complete_through,
+            durable_seconds: Quantiles {
+                p50: shared.capture.durable.quantile(0.5),
+                p95: shared.capture.durable.quantile(0.95),
+            },
             confirmed: source.confirmed,
             server_position: source.server_position,
             pending_reads: source.pending_reads,
@@ -238,6 +247,7 @@ impl Running {
         TableView {
             state,
             parked,
+            parked_since: locked(&shared.left).get(&status.table).copied(),
             copied,
             has_key: matches!(status.key, Key::Columns(_)),
             rows_estimated: status.rows_estimated,

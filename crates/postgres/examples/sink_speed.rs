@@ -90,7 +90,7 @@ async fn main() -> Result<()> {
         ("synchronous_commit", "off"),
     ]);
     let connection = tidewire_pgwire::Config::parse(&server.url())?;
-    let config = Config { connection, pipeline: "speed".into(), sink: "speed".into(), schema: Some("replica".into()) };
+    let config = Config { schema: Some("replica".into()), ..Config::new(connection, "speed", "speed") };
     let mut sink = PostgresSink::new(config);
     sink.open().await?;
     let s = schema();

@@ -118,6 +118,8 @@ pub(crate) struct TableDef {
     pub root: Relation,
     /// What holds rows: the table itself, or its partitions that are ordinary tables.
     pub leaves: Vec<Relation>,
+    /// Partitions whose changes the log doesn't have: foreign tables and unlogged ones.
+    pub left_out: Vec<String>,
     /// Stored generated columns are published (18).
     pub with_generated: bool,
 }
@@ -137,15 +139,20 @@ pub(crate) fn parse_relations(json: &str, with_generated: bool) -> Result<Vec<Ta
     let mut tables: Vec<TableDef> = relations
         .iter()
         .filter(|r| r.oid == r.root)
-        .map(|root| TableDef { root: root.clone(), leaves: Vec::new(), with_generated })
+        .map(|root| TableDef { root: root.clone(), leaves: Vec::new(), left_out: Vec::new(), with_generated })
         .collect();
     tables.sort_by_key(|t| t.root.oid);
-    for leaf in relations.into_iter().filter(|r| r.kind == 'r' && r.persistence == 'p') {
-        if let Ok(at) = tables.binary_search_by_key(&leaf.root, |t| t.root.oid) {
-            tables[at].leaves.push(leaf);
+    for leaf in relations.into_iter().filter(|r| r.kind != 'p') {
+        let Ok(at) = tables.binary_search_by_key(&leaf.root, |t| t.root.oid) else { continue };
+        match leaf.kind == 'r' && leaf.persistence == 'p' {
+            true => tables[at].leaves.push(leaf),
+            false => tables[at].left_out.push(leaf.table().to_string()),
         }
     }
-    tables.iter_mut().for_each(|t| t.leaves.sort_by_key(|l| l.oid));
+    for table in &mut tables {
+        table.leaves.sort_by_key(|leaf| leaf.oid);
+        table.left_out.sort();
+    }
     Ok(tables)
 }
 
@@ -277,5 +284,6 @@ mod tests {
     fn only_partitions_that_hold_rows_are_leaves() {
         let tables = parse_relations(TWO, false).unwrap();
         assert_eq!(tables[0].leaves.iter().map(|l| l.oid).collect::<Vec<_>>(), [12]);
+        assert_eq!(tables[0].left_out, ["public.far"]);
     }
 }

@@ -19,6 +19,8 @@ struct Shared {
 struct Faults {
     target: Option<SocketAddr>,
     stalled: bool,
+    /// Connections with a smaller number are stalled.
+    stalled_below: u64,
     refuse: bool,
     bytes_per_second: Option<u64>,
     /// Bytes from the server that still pass before all connections are cut.
@@ -72,10 +74,16 @@ impl Proxy {
         self.shared.lock().stalled = true;
     }
 
+    /// Passes nothing on for the connections that are open now and closes none of them, until `resume`; new ones work.
+    pub fn stall_open(&self) {
+        let mut faults = self.shared.lock();
+        faults.stalled_below = faults.accepted + 1;
+    }
+
     /// No more faults; new connections are taken again.
     pub fn resume(&self) {
         let mut faults = self.shared.lock();
-        (faults.stalled, faults.refuse) = (false, false);
+        (faults.stalled, faults.stalled_below, faults.refuse) = (false, 0, false);
         (faults.bytes_per_second, faults.cut_after) = (None, None);
         self.shared.changed.notify_all();
     }
@@ -123,22 +131,22 @@ fn cut(faults: &mut Faults) {
 fn accept(listener: TcpListener, shared: &Arc<Shared>) {
     for client in listener.incoming() {
         let Ok(client) = client else { continue };
-        let target = {
+        let (number, target) = {
             let mut faults = shared.lock();
             if faults.closed {
                 return;
             }
             faults.accepted += 1;
-            faults.target.filter(|_| !faults.refuse)
+            (faults.accepted, faults.target.filter(|_| !faults.refuse))
         };
         let Some(server) = target.and_then(|addr| TcpStream::connect(addr).ok()) else { continue };
-        if connect(client, server, shared).is_err() {
+        if connect(number, client, server, shared).is_err() {
             continue;
         }
     }
 }
 
-fn connect(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
+fn connect(number: u64, client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut faults = shared.lock();
@@ -147,19 +155,19 @@ fn connect(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) -> std::i
     drop(faults);
     let (up, down) = ((client.try_clone()?, server.try_clone()?), (server, client));
     let (first, second) = (shared.clone(), shared.clone());
-    thread::spawn(move || pump(up.0, up.1, &first, false));
-    thread::spawn(move || pump(down.0, down.1, &second, true));
+    thread::spawn(move || pump(number, up, &first, false));
+    thread::spawn(move || pump(number, down, &second, true));
     Ok(())
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, from_server: bool) {
+fn pump(number: u64, (mut from, mut to): (TcpStream, TcpStream), shared: &Shared, from_server: bool) {
     let mut buffer = vec![0u8; 64 * 1024];
     loop {
         let got = match from.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(got) => got,
         };
-        let (pass, is_cut, pause) = admit(shared, got, from_server);
+        let (pass, is_cut, pause) = admit(shared, number, got, from_server);
         if to.write_all(&buffer[..pass]).is_err() || is_cut {
             break;
         }
@@ -172,9 +180,9 @@ fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, from_server: bo
 
 /// Waits while the proxy is stalled; says how many of `got` bytes pass, whether the connection is cut after them, and how
 /// long to pause.
-fn admit(shared: &Shared, got: usize, from_server: bool) -> (usize, bool, Duration) {
+fn admit(shared: &Shared, number: u64, got: usize, from_server: bool) -> (usize, bool, Duration) {
     let mut faults = shared.lock();
-    while faults.stalled && !faults.closed {
+    while (faults.stalled || number < faults.stalled_below) && !faults.closed {
         faults = shared.changed.wait(faults).unwrap_or_else(|poisoned| poisoned.into_inner());
     }
     let pause =

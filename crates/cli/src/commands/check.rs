@@ -5,7 +5,7 @@ use crate::catalog;
 use crate::config::Config;
 use crate::exit::{self, Answer};
 use tidewire_change::{Error, Result};
-use tidewire_pipeline::{check, Finding, Severity};
+use tidewire_pipeline::{check, check_folder, Finding, Severity};
 
 pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     let mut findings = Vec::new();
@@ -18,7 +18,18 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         }
         Err(error) => faults.push(("source".to_string(), error)),
     }
+    for (subject, looked) in catalog::folders(config) {
+        match looked {
+            Ok(facts) => findings.extend(check_folder(&facts)),
+            Err(error) => faults.push((subject, error)),
+        }
+    }
+    let has_failed =
+        |sink: &str, faults: &[(String, Error)]| faults.iter().any(|(at, _)| *at == format!("sink {sink}"));
     for sink in &config.sinks {
+        if has_failed(&sink.name, &faults) {
+            continue;
+        }
         if let Err(error) = catalog::reach(config, sink).await {
             faults.push((format!("sink {}", sink.name), error));
         }

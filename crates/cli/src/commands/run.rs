@@ -7,7 +7,8 @@ use crate::exit::Answer;
 use crate::progress::{Progress, Show};
 use crate::serve;
 use crate::signals;
-use crate::terminal::{seconds, thousands};
+use crate::terminal::{self, seconds, thousands};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidewire_change::Result;
 use tidewire_pipeline::{Running, Snapshot, Status};
@@ -31,7 +32,7 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     let stopped_by_signal = outcome?;
     stopped?;
     let status = running.status();
-    let rows: u64 = status.sinks.iter().map(|sink| sink.rows_applied).sum();
+    let rows: BTreeMap<&str, u64> = status.sinks.iter().map(|s| (s.name.as_str(), s.rows_applied)).collect();
     let lacking = lacking(&status);
     let is_caught_up = !stopped_by_signal && lacking.is_empty();
     if args.json {
@@ -40,8 +41,10 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
         println!("{line}");
     } else if args.until_caught_up && !stopped_by_signal {
         let word = if lacking.is_empty() { "caught up" } else { "caught up but for what is named here" };
-        eprintln!("{word}: {} rows applied in {}", thousands(rows), seconds(began.elapsed().as_secs_f64()));
-        lacking.iter().for_each(|line| eprintln!("  {line}"));
+        let rows: Vec<_> = rows.iter().map(|(sink, rows)| format!("{sink} {}", thousands(*rows))).collect();
+        let took = seconds(began.elapsed().as_secs_f64());
+        terminal::tell(&format!("{word} in {took}; rows applied: {}", rows.join(", ")));
+        lacking.iter().for_each(|line| terminal::warn(&format!("  {line}")));
     }
     // Asked to catch up and stopped before, or not for every table: the answer is no.
     Ok(if args.until_caught_up && !is_caught_up { Answer::No } else { Answer::Yes })

@@ -4,7 +4,7 @@ use crate::args::{Plain, TopicRead};
 use crate::catalog::{self, Read, Start, View};
 use crate::config::Config;
 use crate::exit::Answer;
-use crate::terminal::{bytes, thousands, Grid};
+use crate::terminal::{bytes, tell, thousands, Grid};
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
         None if args.follow => args.topic.clone(),
         // Topics of ours are made with their first message.
         None if topic::is_internal(&args.topic) => {
-            eprintln!("nothing in {}", args.topic);
+            tell(&format!("nothing in {}", args.topic));
             return Ok(Answer::Yes);
         }
         None => {
@@ -62,6 +62,14 @@ pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
                 .hint(format!("the topics are: {}", names.join(", "))));
         }
     };
+    if let Some(partition) = args.partition.filter(|wanted| *wanted >= view.partitions()) {
+        let last = view.partitions() - 1;
+        return Err(Error::invalid(format!("topic {topic} has no partition {partition}")).hint(if last == 0 {
+            "the only one is 0".to_string()
+        } else {
+            format!("they are 0 to {last}")
+        }));
+    }
     let mut printer = Printer::new(config, &topic);
     let mut read = Read { topic, partition: args.partition, start: start(&args.from)? };
     let mut left = args.max.unwrap_or(u64::MAX);
@@ -125,10 +133,13 @@ impl Printer {
     fn print(&mut self, view: &View, message: &FetchedMessage) -> Result<bool> {
         self.line.clear();
         if self.is_internal || message.value.is_empty() {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let key = match &*message.topic {
+                topic::SCHEMAS => message.key.iter().map(|byte| format!("{byte:02x}")).collect(),
+                _ => String::from_utf8_lossy(&message.key).into_owned(),
+            };
             let value: serde_json::Value = serde_json::from_slice(&message.value).unwrap_or_default();
             let json = serde_json::json!({"offset": message.offset, "partition": message.partition,
-                "key": text(&message.key), "value": value});
+                "key": key, "value": value});
             self.line.extend_from_slice(json.to_string().as_bytes());
             self.line.push(b'\n');
         } else {
@@ -140,7 +151,12 @@ impl Printer {
             let origin =
                 debezium::Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
             let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
-            debezium::line(&change, &origin, now, &mut self.line);
+            let head = format!("{{\"partition\":{},\"offset\":{},\"key\":", message.partition, message.offset);
+            self.line.extend_from_slice(head.as_bytes());
+            debezium::key(&change, &mut self.line);
+            self.line.extend_from_slice(b",\"value\":");
+            debezium::value(&change, &origin, now, &mut self.line);
+            self.line.extend_from_slice(b"}\n");
         }
         match std::io::stdout().lock().write_all(&self.line) {
             Ok(()) => Ok(true),

@@ -152,12 +152,23 @@ fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<C
         source,
         sinks,
         journal: journal(&root)?,
-        data_dir: folder.join(root.given_text("data_dir")?),
+        data_dir: beside(folder, &root.given_text("data_dir")?),
         http,
         token,
         log: if root.choice("log")? == "json" { LogForm::Json } else { LogForm::Text },
         commit_interval,
     })
+}
+
+/// A path of the configuration, seen from the configuration's folder.
+fn beside(folder: &Path, path: &str) -> PathBuf {
+    let path = folder.join(path);
+    let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+    if plain.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        plain
+    }
 }
 
 /// What a replication slot may be called, and so what a pipeline may.
@@ -210,7 +221,7 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
         }
         let (kind, section) = section.only()?;
         let (kind, setting) = match kind {
-            "delta" => (SinkKind::Delta { path: folder.join(section.given_text("path")?) }, "path"),
+            "delta" => (SinkKind::Delta { path: beside(folder, &section.given_text("path")?) }, "path"),
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);
                 (SinkKind::Postgres { url, schema }, "schema")

@@ -40,7 +40,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert_eq!(config.source.tables, ["public.orders", "shop.*"]);
     assert_eq!((config.name.as_str(), config.source.slot.as_ref(), config.source.readers), ("main", None, 2));
     assert_eq!(config.source.heartbeat, Duration::from_secs(10));
-    assert_eq!(config.data_dir, Path::new("/etc/tw/./tidewire-data"));
+    assert_eq!(config.data_dir, Path::new("/etc/tw/tidewire-data"));
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
     assert!(config.http.ip().is_loopback());
     assert_eq!(config.sinks.len(), 2);

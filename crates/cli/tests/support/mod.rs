@@ -144,6 +144,10 @@ impl Running {
         self.child.as_ref().unwrap().id()
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
     /// Waits for the end.
     pub fn end(mut self) -> Ended {
         let mut child = self.child.take().unwrap();

@@ -169,6 +169,44 @@ async fn progress_from_another_journal_is_told_apart_however_long_this_one_has_g
 }
 
 #[tokio::test]
+async fn a_backup_that_was_put_back_is_told_from_the_journal_that_the_sink_read_however_long_it_has_grown() {
+    let fixture = Fixture::new();
+    let journal = fixture.open();
+    fill(&journal, "a", 1, 10).await;
+    let mut early = progress(&journal).await;
+    let mut lake = reader(&journal, "lake");
+    let mut seen = 0;
+    while seen < 10 {
+        seen += lake.next().await.unwrap().messages.len();
+    }
+    early.offsets.extend(lake.marks());
+    lake.commit(&early).await.unwrap();
+    drop((lake, journal));
+    let backup = Fixture::new();
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg("-a").arg(fixture.dir.path().join(".")).arg(backup.dir.path()).status().unwrap().success());
+
+    fixture.clock.set(100);
+    let journal = fixture.open();
+    fill(&journal, "a", 11, 10).await;
+    let mut lake = reader(&journal, "lake");
+    lake.seek(&early).await.unwrap();
+    assert_eq!(lake.next().await.unwrap().messages[0].offset, 10, "a restart alone is no other journal");
+    let mut late = progress(&journal).await;
+    late.offsets.extend(lake.marks());
+    drop((lake, journal));
+
+    backup.clock.set(200);
+    let journal = backup.open();
+    fill(&journal, "a", 11, 90).await;
+    let mut lake = reader(&journal, "lake");
+    lake.seek(&early).await.unwrap();
+    let error = lake.seek(&late).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.to_string().contains("older backup") && error.to_string().contains("mended"), "{error}");
+}
+
+#[tokio::test]
 async fn a_waiting_reader_is_told_when_the_journal_is_closed() {
     let fixture = Fixture::new();
     let journal = fixture.open();

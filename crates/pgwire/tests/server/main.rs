@@ -7,6 +7,7 @@ mod kills;
 mod pinned;
 mod replication;
 mod session;
+mod silence;
 mod tls;
 
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-use crate::status::{LoopView, Status};
+use crate::status::{LoopView, Snapshot, Status};
 use serde::{Deserialize, Serialize};
 
 /// A loop that made no turn for so long does not live. A call that opens a connection may take its time: the source waits
@@ -52,8 +52,7 @@ pub fn current(status: &Status, within_seconds: f64) -> Health {
         }
         why.extend(sink.parked.keys().map(|table| format!("table {table} is parked in sink {}", sink.name)));
     }
-    use crate::status::Snapshot::{Left, Streaming};
-    let unfinished = status.tables.iter().filter(|t| !matches!(t.state, Streaming | Left));
+    let unfinished = status.tables.iter().filter(|t| !matches!(t.state, Snapshot::Streaming | Snapshot::Left));
     why.extend(unfinished.map(|t| format!("table {} is not copied yet or not followed", t.table)));
     Health::of(why)
 }

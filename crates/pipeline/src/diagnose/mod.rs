@@ -7,7 +7,7 @@ mod server;
 
 pub use health::{current, live, ready, Health};
 pub use runtime::diagnose;
-pub use server::check;
+pub use server::{check, check_folder};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,3 +1,4 @@
+use super::server::room;
 use super::{bytes_text, server, sorted, span_text, Finding, Severity};
 use crate::config::JournalFacts;
 use crate::shared::Trouble;
@@ -13,8 +14,6 @@ const STUBBORN_SECONDS: f64 = 60.0;
 const FRESH_SECONDS: f64 = 30.0;
 const RUNWAY_CRITICAL_HOURS: f64 = 4.0;
 const RUNWAY_WARNING_HOURS: f64 = 24.0;
-const DISK_CRITICAL_BYTES: u64 = 256 << 20;
-const DISK_WARNING_BYTES: u64 = 2 << 30;
 
 /// What is wrong with a running pipeline, or will be. Empty: nothing.
 pub fn diagnose(status: &Status) -> Vec<Finding> {
@@ -116,19 +115,21 @@ fn runway(slot: &SlotView, status: &Status, findings: &mut Vec<Finding>) {
 
 fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
     let subject = format!("table {}", table.table);
-    let why = table.parked.clone().unwrap_or_default();
-    if table.state == Snapshot::Parked {
-        let next = format!("mend the cause, then: tidewire snapshot pipeline.yaml --table {}", table.table);
-        findings.push(
-            Finding::new(Severity::Critical, subject.clone(), "it is parked: it isn't followed").why(why).next(next),
-        );
-    }
-    if table.state == Snapshot::Left {
-        findings.push(
-            Finding::new(Severity::Warning, subject.clone(), "it is not followed any more, or can't be")
-                .why(table.parked.clone().unwrap_or_default())
-                .next("nothing, if that is meant; its copies stay as they are"),
-        );
+    let left = |severity, what: &str, next: String| {
+        let finding = Finding::new(severity, subject.clone(), what).why(table.parked.clone().unwrap_or_default());
+        Finding { since: table.parked_since, ..finding.next(next) }
+    };
+    match table.state {
+        Snapshot::Parked => {
+            let next = format!("mend the cause, then: tidewire snapshot pipeline.yaml --table {}", table.table);
+            findings.push(left(Severity::Critical, "it is parked: it isn't followed", next));
+        }
+        Snapshot::Left => {
+            let next = "nothing, if that is meant; its copies stay as they are. Renamed? Name the new one under \
+                        source.postgres.tables";
+            findings.push(left(Severity::Warning, "it is not followed any more, or can't be", next.to_string()));
+        }
+        _ => {}
     }
     for note in &table.notes {
         findings.push(Finding::new(Severity::Note, subject.clone(), note.clone()));
@@ -227,14 +228,9 @@ fn slow_call(subject: &str, state: &LoopView, now: i64, findings: &mut Vec<Findi
 }
 
 fn disk(journal: &JournalFacts, findings: &mut Vec<Finding>) {
-    let Some(free) = journal.disk_free_bytes.filter(|free| *free < DISK_WARNING_BYTES) else { return };
-    let severity = if free < DISK_CRITICAL_BYTES { Severity::Critical } else { Severity::Warning };
-    findings.push(
-        Finding::new(severity, "journal", format!("{} are free on its disk", bytes_text(free)))
-            .why(format!(
-                "the journal holds {}; when the disk is full capture stops, loses nothing, and goes on when there is room",
-                bytes_text(journal.bytes)
-            ))
-            .next("make room, or lower the journal's retention"),
+    let why = format!(
+        "the journal holds {}; when the disk is full capture stops, loses nothing, and goes on when there is room",
+        bytes_text(journal.bytes)
     );
+    findings.extend(room("journal", journal.disk_free_bytes, why, "make room, or lower the journal's retention"));
 }

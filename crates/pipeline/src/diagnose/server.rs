@@ -1,11 +1,40 @@
 use super::{bytes_text, sorted, span_text, Finding, Severity};
 use tidewire_change::{Identity, Key, TableName};
-use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
+use tidewire_connector::{FolderFacts, ServerFacts, SlotFacts, TableFacts};
 
 /// The oldest version that pgoutput is spoken with.
 const OLDEST: u32 = 140_000;
 /// A transaction open for longer than this is worth a word: a new slot waits for its end.
 const LONG_SECONDS: f64 = 30.0;
+
+const DISK_CRITICAL_BYTES: u64 = 256 << 20;
+const DISK_WARNING_BYTES: u64 = 2 << 30;
+
+/// Can the folder be used? Empty: yes.
+pub fn check_folder(facts: &FolderFacts) -> Vec<Finding> {
+    let (subject, path) = (facts.subject.as_str(), &facts.path);
+    let mut findings = Vec::new();
+    if let Some(owner) = facts.owner {
+        let owner = owner.map_or("another process".to_string(), |pid| format!("process {pid}"));
+        findings.push(
+            Finding::new(Severity::Note, subject, format!("{path} is in use by {owner}"))
+                .why("a folder has one owner at a time: this may be Tidewire itself, running")
+                .next("tidewire status tells whether it is; if not, stop that process or set another data_dir"),
+        );
+    }
+    let why = format!(
+        "{path} lies there; when the disk is full writing waits, loses nothing, and goes on when there is room"
+    );
+    findings.extend(room(subject, facts.free_bytes, why, "make room"));
+    findings
+}
+
+/// A finding when little of a disk is free.
+pub(super) fn room(subject: &str, free: Option<u64>, why: String, next: &str) -> Option<Finding> {
+    let free = free.filter(|free| *free < DISK_WARNING_BYTES)?;
+    let severity = if free < DISK_CRITICAL_BYTES { Severity::Critical } else { Severity::Warning };
+    Some(Finding::new(severity, subject, format!("{} are free on its disk", bytes_text(free))).why(why).next(next))
+}
 
 /// Is everything there that capture needs? Empty: yes.
 pub fn check(facts: &ServerFacts) -> Vec<Finding> {

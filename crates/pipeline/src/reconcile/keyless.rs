@@ -1,11 +1,16 @@
 use super::scan::{differing, rows, Side, Table};
-use super::{Comparison, Sides};
+use super::{Comparison, Phase, Sides, Step};
 use std::collections::HashMap;
+use std::time::Duration;
 use tidewire_change::{Key, Result};
+use tidewire_connector::{Placed, Selection, What};
 use tidewire_flow::Digest;
 
+/// A whole table is waited for at this pace, in addition to the usual patience.
+const MICROS_A_ROW: u64 = 100;
+
 /// Compares whole rows as a multiset. There are no keys to look at again, so both sides are scanned until they agree, or
-/// stand still and differ.
+/// stand still and differ. A repair has the whole table read again: the copy is emptied and filled in one commit.
 pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<()> {
     if table.schema.key == Key::Position {
         comparison.notes.push(
@@ -14,6 +19,27 @@ pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &m
                 .to_string(),
         );
     }
+    look(sides, table, comparison).await?;
+    let found = comparison.drift();
+    if !sides.terms.repair || found == 0 {
+        return Ok(());
+    }
+    (sides.progress)(Step { table: &table.name, phase: Phase::Repair, rows: 0, total: table.rows_estimated });
+    let selection = Selection { table: table.schema.table.clone(), what: What::Table, placed: Placed::Ahead };
+    sides.live.read(selection).await?;
+    // It is read and written as one.
+    let patience = sides.terms.patience;
+    sides.terms.patience += Duration::from_micros(table.rows_estimated.max(comparison.rows_source) * MICROS_A_ROW);
+    sides.reads_are_done().await?;
+    (comparison.missing, comparison.extra) = (0, 0);
+    let looked = look(sides, table, comparison).await;
+    sides.terms.patience = patience;
+    looked?;
+    comparison.repaired = found.saturating_sub(comparison.drift() + comparison.moving);
+    Ok(())
+}
+
+async fn look(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<()> {
     let mut last: Option<(Vec<Digest>, Vec<Digest>)> = None;
     for look in 0..sides.terms.looks.max(2) {
         if look > 0 {
@@ -58,13 +84,6 @@ async fn count(
         let sum = |sign: i64| surplus.values().map(|n| n * sign).filter(|n| *n > 0).sum::<i64>() as u64;
         comparison.missing += sum(1);
         comparison.extra += sum(-1);
-    }
-    if sides.terms.repair && comparison.drift() > 0 {
-        comparison.notes.push(
-            "rows of a table without a key can't be named, so they can't be read again one by one; give the table a \
-             primary key, or remove the copy and start it anew"
-                .to_string(),
-        );
     }
     Ok(())
 }

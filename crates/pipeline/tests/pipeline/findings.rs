@@ -143,7 +143,7 @@ fn a_pipeline_that_does_well_gives_no_finding() {
 #[test]
 fn each_thing_that_goes_wrong_at_run_time_is_told_with_the_way_out() {
     type Case = (fn(&mut Status), &'static str);
-    let cases: [Case; 14] = [
+    let cases: [Case; 16] = [
         (|s| s.source.loop_state.trouble = trouble(1, 0), "warning: source: capture fails; it is tried again\n  why: the journal's disk is full\n  do:  make room\n"),
         (|s| s.sinks[0].loop_state.trouble = trouble(9, 600), "CRITICAL: sink lake: writing fails, 9 times in a row for 10 min; it is tried again\n  why: the journal's disk is full\n  do:  make room\n"),
         (|s| s.source.connected = false, "warning: source: it is not connected\n  why: the connection is being made, or was cut a moment ago\n  do:  tidewire check pipeline.yaml, if it stays like this\n"),
@@ -152,6 +152,8 @@ fn each_thing_that_goes_wrong_at_run_time_is_told_with_the_way_out() {
         (|s| s.source.slot = slot_view(30.0), ""),
         (|s| (s.sinks[0].loop_state.busy, s.sinks[0].loop_state.busy_since) = (Some("commit".into()), Some(EPOCH - 400 * SECOND)), "CRITICAL: sink lake: one commit takes 7 min so far\n  why: the other side does not answer: a lock, a stopped disk or a lost connection\n  do:  look there for what it waits for; the others go on meanwhile\n"),
         (|s| { s.sinks[0].parked.insert("shop.orders".into(), Parked { why: "text became int".into(), hint: None, since: EPOCH }); }, "CRITICAL: table shop.orders in sink lake: it is parked: its changes are skipped\n  why: text became int\n  do:  mend the cause; then restart Tidewire: the table is compared and mended\n"),
+        (|s| (s.tables[0].state, s.tables[0].parked) = (Snapshot::Parked, Some("no right to read it".into())), "CRITICAL: table shop.orders: it is parked: it isn't followed\n  why: no right to read it\n  do:  mend the cause, then: tidewire snapshot pipeline.yaml --table shop.orders\n"),
+        (|s| (s.tables[0].state, s.tables[0].parked) = (Snapshot::Left, Some("it was dropped".into())), "warning: table shop.orders: it is not followed any more, or can't be\n  why: it was dropped\n  do:  nothing, if that is meant; its copies stay as they are. Renamed? Name the new one under source.postgres.tables\n"),
         (|s| (s.sinks[0].staleness_seconds, s.sinks[0].speed) = (Some(90.0), Some(0.4)), "warning: sink lake: it is 90 s behind and falls further behind\n  why: it gets through 0.40 s of the source's changes in a second\n  do:  tidewire status shows where the time goes: commit times, rows per second, memory in use\n"),
         (|s| (s.sinks[0].staleness_seconds, s.sinks[0].speed, s.sinks[0].caught_up_in_seconds) = (Some(90.0), Some(4.0), Some(30.0)), "note: sink lake: it is 90 s behind and catches up in 30 s\n  why: it gets through 4.0 s of the source's changes in a second\n"),
         (|s| s.sinks[0].dead_letters = 2, "warning: sink lake: 2 messages are in the dead letters\n  why: the sink could not take them; their rows may differ from the source\n  do:  tidewire topic read __dead_letters; then: tidewire reconcile pipeline.yaml --sink lake --repair\n"),
@@ -190,6 +192,7 @@ fn probes_tell_dead_from_slow_and_open_from_current() {
     behind.sinks[0].staleness_seconds = Some(12.0);
     behind.tables[0].state = Snapshot::Copying;
     assert!(ready(&behind).ok);
+    behind.tables.push(TableView { table: "shop.gone".into(), state: Snapshot::Left, ..Default::default() });
     let why = current(&behind, 10.0).why;
     assert_eq!(why, ["sink lake is 12.0 s behind", "table shop.orders is not copied yet or not followed"]);
 }

@@ -4,7 +4,7 @@ use super::follow::{comparisons, from_json, is_value_error, told_for};
 use super::ledger::{value, Owner};
 use super::names::{self, DELETED};
 use super::shape::{qualified, Shape};
-use super::Config;
+use super::{Config, PATIENCE};
 use crate::catalog;
 use crate::source::CopyDecoder;
 use crate::types::{TypeMap, TYPES_SQL};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidewire_change::{Datum, Error, Position, Result, Row, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
 use tidewire_flow::key_of;
-use tidewire_pgwire::{quote_ident, quote_literal, Connection, Mode};
+use tidewire_pgwire::{quote_ident, quote_literal, Connection, Mode, Watch};
 
 /// Keys that are looked up by one statement.
 const KEYS_AT_ONCE: usize = 1000;
@@ -22,7 +22,7 @@ const KEYS_AT_ONCE: usize = 1000;
 pub struct PostgresInspect {
     connection: tidewire_pgwire::Config,
     side: Side,
-    open: Option<Connection>,
+    open: Option<(Connection, Watch)>,
 }
 
 enum Side {
@@ -43,26 +43,32 @@ impl PostgresInspect {
     }
 
     /// The connection is taken out while it is used and put back when all went well.
-    async fn connection(&mut self) -> Result<Connection> {
-        match self.open.take() {
-            Some(connection) => Ok(connection),
-            None => Connection::connect(&self.connection, Mode::Sql).await,
+    async fn connection(&mut self) -> Result<(Connection, Watch)> {
+        if let Some(open) = self.open.take() {
+            return Ok(open);
         }
+        let mut connection = Connection::connect(&self.connection, Mode::Sql).await?;
+        let watch = connection.watch(PATIENCE).await?;
+        Ok((connection, watch))
     }
 
     async fn scan_table(&mut self, scan: &Scan, each: &mut (dyn FnMut(Row) + Send)) -> Result<Position> {
-        let mut connection = self.connection().await?;
-        let position = self.side.scan(&mut connection, scan, each).await;
-        let position = position.map_err(|error| told_for(error, &scan.schema))?;
-        connection.execute("COMMIT").await?;
-        self.open = Some(connection);
+        let (mut connection, watch) = self.connection().await?;
+        let looking = async {
+            let position = self.side.scan(&mut connection, scan, each).await;
+            let position = position.map_err(|error| told_for(error, &scan.schema))?;
+            connection.execute("COMMIT").await?;
+            Ok(position)
+        };
+        let position = watch.over(looking).await?;
+        self.open = Some((connection, watch));
         Ok(position)
     }
 
     async fn all_schemas(&mut self) -> Result<Vec<Arc<Schema>>> {
-        let mut connection = self.connection().await?;
-        let schemas = self.side.schemas(&mut connection).await?;
-        self.open = Some(connection);
+        let (mut connection, watch) = self.connection().await?;
+        let schemas = watch.over(self.side.schemas(&mut connection)).await?;
+        self.open = Some((connection, watch));
         Ok(schemas)
     }
 }
@@ -146,10 +152,7 @@ impl Side {
 
     async fn place(&self, connection: &mut Connection, schema: &Schema, table: String) -> Result<Place> {
         if matches!(self, Side::Source) {
-            let sql = format!("SELECT relkind FROM pg_class WHERE oid = {}::regclass", quote_literal(&table));
-            // Rows of children that inherit are other tables' rows; those of partitions are the root's.
-            let only = if value(connection, &sql).await?.as_deref() == Some("p") { "" } else { "ONLY " };
-            let from = format!("{only}{table}");
+            let from = source_rows(connection, schema, &table).await?;
             let columns = schema.columns.iter().map(|c| format!("t.{}", quote_ident(&c.name))).collect();
             let key = schema.key_columns().iter().map(|i| schema.columns[*i as usize].name.clone()).collect();
             return Ok(Place { table, from, columns, key, live: "true".to_owned() });
@@ -170,6 +173,42 @@ impl Side {
         let key = schema.key_columns().iter().map(|i| name(&schema.columns[*i as usize])).collect();
         Ok(Place { from: table.clone(), table, columns, key, live: format!("NOT t.{}", quote_ident(DELETED)) })
     }
+}
+
+/// What holds the table's rows, as it stands after FROM. Rows of children that inherit are other tables' rows; those of
+/// partitions are the root's, but for foreign and unlogged ones: they aren't followed.
+async fn source_rows(connection: &mut Connection, schema: &Schema, table: &str) -> Result<String> {
+    let sql = format!(
+        "SELECT json_build_object('partitioned', r.relkind = 'p',
+            'followed', coalesce((SELECT json_agg(format('%I.%I', n.nspname, c.relname)) FROM pg_partition_tree(r.oid) p
+                JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE p.isleaf AND c.relkind = 'r' AND c.relpersistence = 'p'), '[]'),
+            'leaves', (SELECT count(*) FROM pg_partition_tree(r.oid) p WHERE p.isleaf AND p.relid <> r.oid))
+           FROM pg_class r WHERE r.oid = {}::regclass",
+        quote_literal(table)
+    );
+    let found: Leaves = from_json(&value(connection, &sql).await?.unwrap_or_default())?;
+    if !found.partitioned {
+        return Ok(format!("ONLY {table}"));
+    }
+    if found.followed.len() == found.leaves {
+        return Ok(table.to_owned());
+    }
+    let columns: Vec<String> = schema.columns.iter().map(|c| quote_ident(&c.name)).collect();
+    let columns = columns.join(", ");
+    let mut parts: Vec<String> =
+        found.followed.iter().map(|leaf| format!("SELECT {columns} FROM ONLY {leaf}")).collect();
+    if parts.is_empty() {
+        parts.push(format!("SELECT {columns} FROM {table} WHERE false"));
+    }
+    Ok(format!("({})", parts.join(" UNION ALL ")))
+}
+
+#[derive(serde::Deserialize)]
+struct Leaves {
+    partitioned: bool,
+    followed: Vec<String>,
+    leaves: usize,
 }
 
 impl Place {

@@ -27,9 +27,13 @@ pub use sql::table_sql;
 use self::ledger::Owner;
 use self::session::Session;
 use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Progress, Result, Schema};
 use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 use tokio::time::Instant;
+
+/// A session that is silent for so long is looked after.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the copies go.
 #[derive(Clone, Debug)]
@@ -40,6 +44,16 @@ pub struct Config {
     pub sink: String,
     /// The schema of all replica tables; none: each table's own schema at the source.
     pub schema: Option<String>,
+    /// After so long without one byte in either direction the target is asked whether the session lives.
+    pub patience: Duration,
+}
+
+impl Config {
+    /// Each table goes to the schema that it has at the source.
+    pub fn new(connection: tidewire_pgwire::Config, pipeline: impl Into<String>, sink: impl Into<String>) -> Config {
+        let (pipeline, sink) = (pipeline.into(), sink.into());
+        Config { connection, pipeline, sink, schema: None, patience: PATIENCE }
+    }
 }
 
 /// Keeps copies in a PostgreSQL database (14 or later).
@@ -70,7 +84,9 @@ impl PostgresSink {
     }
 
     async fn write_batch(&mut self, batch: TableBatch) -> Result<Written> {
-        let written = self.session()?.write(&batch).await?;
+        let session = self.session()?;
+        let watch = session.watch.clone();
+        let written = watch.over(session.write(&batch)).await?;
         self.written.applied += written.applied;
         self.written.stale += written.stale;
         self.written.incomplete += written.incomplete;
@@ -79,7 +95,9 @@ impl PostgresSink {
 
     async fn commit_progress(&mut self, progress: &Progress) -> Result<()> {
         let start = Instant::now();
-        let bytes = self.session()?.commit(progress).await?;
+        let session = self.session()?;
+        let watch = session.watch.clone();
+        let bytes = watch.over(session.commit(progress)).await?;
         self.status.last_commit = Some(start.elapsed());
         let written = std::mem::take(&mut self.written);
         self.status.commits += 1;
@@ -113,7 +131,10 @@ impl Sink for PostgresSink {
     fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let done = match self.session() {
-                Ok(session) => session.prepare(schema).await,
+                Ok(session) => {
+                    let watch = session.watch.clone();
+                    watch.over(session.prepare(schema)).await
+                }
                 Err(error) => Err(error),
             };
             self.settle(done)

@@ -10,15 +10,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tidewire_change::{Error, Position, Progress, Result, Schema, TableName};
 use tidewire_connector::{TableBatch, Written};
-use tidewire_pgwire::{sqlstate, Connection, Mode};
+use tidewire_pgwire::{sqlstate, Connection, Mode, Watch};
 
 /// Settings of the session. A batch is joined with its table only to take over single rows by their key: never by a plan
-/// that reads the whole table, whatever the statistics say. A batch is staged and sorted in memory.
+/// that reads the whole table, whatever the statistics say. A batch is staged and sorted in memory. When we are gone without
+/// a word the server shall notice soon: our locks are in the way of the next session.
 const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
-    SET work_mem = '64MB'; SET temp_buffers = '32MB'";
+    SET work_mem = '64MB'; SET temp_buffers = '32MB'; SET tcp_user_timeout = '60s';
+    SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
 pub(super) struct Session {
     pub connection: Connection,
+    pub watch: Watch,
     pub owner: Owner,
     /// The schema of all replica tables, if they share one.
     pub schema: Option<String>,
@@ -32,9 +35,11 @@ pub(super) struct Session {
 
 impl Session {
     pub async fn open(config: &Config, owner: Owner) -> Result<Session> {
-        let connection = Connection::connect(&config.connection, Mode::Sql).await?;
+        let mut connection = Connection::connect(&config.connection, Mode::Sql).await?;
+        let watch = connection.watch(config.patience).await?;
         let mut session = Session {
             connection,
+            watch: watch.clone(),
             owner,
             schema: config.schema.clone(),
             ledger: Ledger::default(),
@@ -44,12 +49,16 @@ impl Session {
             stages: 0,
             bytes: 0,
         };
-        session.connection.execute(SETTINGS).await?;
-        session.owner.lock(&mut session.connection).await?;
-        session.owner.create(&mut session.connection).await?;
-        session.mute_triggers().await?;
-        session.load().await?;
+        watch.over(session.set_up()).await?;
         Ok(session)
+    }
+
+    async fn set_up(&mut self) -> Result<()> {
+        self.connection.execute(SETTINGS).await?;
+        self.owner.lock(&mut self.connection).await?;
+        self.owner.create(&mut self.connection).await?;
+        self.mute_triggers().await?;
+        self.load().await
     }
 
     /// Cascades and triggers have fired at the source; what they did comes as changes. Setting this needs a right that

@@ -234,7 +234,7 @@ mod tests {
             indexes: vec![CatalogIndex { primary: true, identity: false, immediate: true, columns: key.to_vec() }],
         };
         let leaf = Relation { oid: 11, name: "leaf".into(), kind: 'r', ..root.clone() };
-        TableDef { root, leaves: vec![leaf], with_generated: false }
+        TableDef { root, leaves: vec![leaf], left_out: Vec::new(), with_generated: false }
     }
 
     fn bind(relation: RelationMessage, def: Option<&TableDef>) -> Binding {

@@ -264,7 +264,9 @@ impl Engine {
             }
         };
         let Ok(room) = room else { return false };
-        let checkpoint = self.stream.transaction.is_none().then(|| self.checkpoint());
+        // A keyless table is emptied and filled as one: nobody sees it half full.
+        let is_between = self.stream.transaction.is_none() && !self.reads.is_reading_keyless();
+        let checkpoint = is_between.then(|| self.checkpoint());
         let announced = self.announced();
         let batch = std::mem::take(&mut self.batch);
         room.send(Ok(ChangeBatch { announced, changes: batch.changes, checkpoint, credit: batch.credit }));

@@ -102,6 +102,12 @@ impl Table {
             let columns = left_out.join(", ");
             self.notes.push(format!("generated columns aren't in the log and are left out: {columns}"));
         }
+        if !self.def.left_out.is_empty() {
+            let partitions = self.def.left_out.join(", ");
+            self.notes.push(format!(
+                "partitions that are foreign tables or unlogged aren't in the log and are left out: {partitions}"
+            ));
+        }
         match self.schema.key {
             tidewire_change::Key::Position if self.def.root.key_index().is_some() => self.notes.push(
                 "its key has a generated column, which the log doesn't carry: after every UPDATE or DELETE the whole table is \
@@ -155,6 +161,10 @@ impl Tables {
             match self.by_oid.get_mut(&oid) {
                 Some(table) => {
                     let reread = watch::compare(&table.def, &def, (&old_types, &self.types), &table.former);
+                    if table.def.table() != def.table() {
+                        let why = format!("the table is now {}, and followed under that name", def.table());
+                        self.left.insert(table.def.table(), why);
+                    }
                     table.follow(def, &self.types);
                     if reread != Reread::None {
                         happenings.push(Happening::Changed(oid, reread));

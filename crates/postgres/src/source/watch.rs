@@ -239,7 +239,7 @@ mod tests {
             columns: vec![column(1, "id"), column(2, "a"), column(3, "b")],
             indexes: vec![CatalogIndex { primary: true, identity: false, immediate: true, columns: vec![1] }],
         };
-        TableDef { leaves: vec![root.clone()], root, with_generated: false }
+        TableDef { leaves: vec![root.clone()], root, left_out: Vec::new(), with_generated: false }
     }
 
     fn altered(change: impl Fn(&mut Relation)) -> TableDef {

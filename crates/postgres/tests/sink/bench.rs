@@ -34,12 +34,7 @@ impl Db {
     }
 
     pub fn config(&self) -> Config {
-        Config {
-            connection: self.connection(),
-            pipeline: "shop".into(),
-            sink: "replica".into(),
-            schema: Some("replica".into()),
-        }
+        Config { schema: Some("replica".into()), ..Config::new(self.connection(), "shop", "replica") }
     }
 
     pub async fn sink(&self) -> PostgresSink {

@@ -69,6 +69,35 @@ async fn a_connection_that_ends_in_the_middle_leaves_what_was_committed() {
 }
 
 #[tokio::test]
+async fn a_connection_that_falls_silent_is_given_up_and_the_next_session_finds_what_was_committed() {
+    let db = Db::new("silent");
+    let proxy = tidewire_testbed::Proxy::to(server().addr());
+    let mut connection = tidewire_pgwire::Config::parse(&server().url_by(&proxy, "silent")).unwrap();
+    connection.connect_timeout = std::time::Duration::from_secs(1);
+    let patience = std::time::Duration::from_millis(100);
+    let mut sink = PostgresSink::new(tidewire_postgres::sink::Config { connection, patience, ..db.config() });
+    sink.open().await.unwrap();
+    let s = orders();
+    apply(&mut sink, vec![change(&s, 'c', (1, 0), &["1", "a", "1.00"])]).await;
+    write(&mut sink, vec![change(&s, 'u', (2, 0), &["1", "b", "1.00"])]).await.unwrap();
+    proxy.stall();
+    let error = sink.commit(&Progress::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!sink.status().connected);
+    assert_eq!(sink.open().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    // The network is back, and the old connection forgotten by whatever was between.
+    proxy.resume();
+    sink.open().await.unwrap();
+    write(&mut sink, vec![change(&s, 'u', (2, 0), &["1", "b", "1.00"])]).await.unwrap();
+    proxy.stall_open();
+    assert_eq!(sink.commit(&Progress::default()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    // The lock of the silent session is free at once.
+    sink.open().await.unwrap();
+    apply(&mut sink, vec![change(&s, 'u', (2, 0), &["1", "b", "1.00"])]).await;
+    assert_eq!(db.sql("SELECT id, status FROM replica.orders"), "1|b");
+}
+
+#[tokio::test]
 async fn a_user_without_rights_is_told_which_and_a_plain_owner_can_do_everything() {
     let db = Db::new("rights");
     db.sql(

@@ -1,6 +1,8 @@
 //! Partitioned tables are followed under their root; inheritance isn't partitioning.
 
 use crate::follow::{config, server, Follow};
+use tidewire_connector::{Inspect, Scan, Source};
+use tidewire_pgwire::Config;
 
 const TICKET: &str = "CREATE TABLE ticket (region text NOT NULL, id int NOT NULL, v text, PRIMARY KEY (region, id)) PARTITION BY LIST (region);
   CREATE TABLE ticket_eu PARTITION OF ticket FOR VALUES IN ('eu');
@@ -23,6 +25,31 @@ async fn rows_of_all_partitions_at_any_depth_and_in_any_column_order_are_one_tab
     follow.execute("DELETE FROM ticket WHERE id = 3").await;
     follow.settle("public.ticket").await;
     assert_eq!(follow.replica.tables.keys().collect::<Vec<_>>(), ["public.ticket"]);
+}
+
+#[tokio::test]
+async fn partitions_that_the_log_does_not_have_are_left_out_everywhere_and_told() {
+    let server = server(&[]);
+    server.psql(
+        "CREATE TABLE visit (region text, id int) PARTITION BY LIST (region);
+         CREATE TABLE visit_eu PARTITION OF visit FOR VALUES IN ('eu');
+         CREATE UNLOGGED TABLE visit_us PARTITION OF visit FOR VALUES IN ('us');
+         CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
+         CREATE FOREIGN TABLE visit_far PARTITION OF visit FOR VALUES IN ('far') SERVER nowhere;
+         INSERT INTO visit VALUES ('eu', 1), ('us', 2)",
+    );
+    let mut follow = Follow::start(config(&server, &["public.visit"])).await;
+    follow.execute("INSERT INTO visit VALUES ('eu', 3), ('us', 4)").await;
+    follow.until("both rows", |f| f.replica.rows("public.visit", &["id".to_string()]).len() == 2).await;
+    let notes = follow.status().tables[0].notes.join("; ");
+    assert!(notes.contains("public.visit_far, public.visit_us"), "{notes}");
+    // A comparison looks at the same rows.
+    let mut source = tidewire_postgres::sink::PostgresInspect::source(Config::parse(&server.url()).unwrap());
+    let schema = source.schemas().await.unwrap().remove(0);
+    let mut seen = 0;
+    source.scan(&Scan { schema, keys: None }, &mut |_| seen += 1).await.unwrap();
+    assert_eq!(seen, 2);
+    follow.source.close().await.unwrap();
 }
 
 #[tokio::test]

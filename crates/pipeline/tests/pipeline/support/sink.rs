@@ -177,6 +177,11 @@ impl Sink for MemorySink {
                 let entry = self.staged.rows[&key].clone();
                 (key, entry)
             }));
+            for ((table, _), entry) in &mut rows {
+                if let Some(mark) = self.staged.truncated.get(table).filter(|mark| entry.0 < **mark) {
+                    *entry = (*mark, None);
+                }
+            }
             *inner = Tables { rows, ..self.staged.clone() };
             drop(inner);
             // It was committed, and the answer got lost.

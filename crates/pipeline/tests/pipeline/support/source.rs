@@ -1,7 +1,7 @@
 use super::{id_of, schema, Faults, Log, EPOCH};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use tidewire_change::{Change, Checkpoint, Datum, Error, Op, Position, Result, Row, Schema};
+use tidewire_change::{Change, Checkpoint, Datum, Error, Key, Op, Position, Result, Row, Schema};
 use tidewire_connector::{
     BoxFuture, Budget, ChangeBatch, Inspect, Placed, Scan, Selection, ServerFacts, Source, SourceHandle, SourceStatus,
     TableState, TableStatus, What,
@@ -219,6 +219,13 @@ fn read(inner: &Inner, selection: &Selection, position: Position) -> Vec<Change>
                 None => change(schema, Op::Delete, position, Some(key.clone()), None),
             })
             .collect(),
+        // As one: what was there goes, and each row has a position of its own.
+        _ if schema.key == Key::WholeRow => {
+            let place = |n: usize| Position::new(position.commit, Position::PLACED_KEYLESS + n as u32);
+            let read = |(n, row): (usize, &Row)| change(schema, Op::Read, place(n + 1), None, Some(row.clone()));
+            let emptied = change(schema, Op::Truncate, place(0), None, None);
+            std::iter::once(emptied).chain(rows.values().enumerate().map(read)).collect()
+        }
         _ => rows.values().map(|row| change(schema, Op::Read, position, None, Some(row.clone()))).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! All placed reads of a source: what is wanted and what it waits for.
 
-use super::flights::{Flight, Flights};
+use super::flights::{Cargo, Flight, Flights};
 use super::gate::Gate;
 use super::keys::{self, KeyList};
 use super::ledger::TableRead;
@@ -110,6 +110,11 @@ impl Reads {
 
     pub fn is_idle(&self) -> bool {
         self.list.is_empty() && self.keys.is_empty()
+    }
+
+    /// A keyless table was emptied and its rows are coming.
+    pub fn is_reading_keyless(&self) -> bool {
+        self.flights.values().any(|flight| matches!(flight.cargo, Cargo::Whole { .. }))
     }
 
     pub fn is_reading(&self, table: u32) -> bool {
