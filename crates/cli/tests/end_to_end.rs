@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 use support::{free_port, server, Place};
+use tidewire_testbed::Postgres;
 
 const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, status text, total numeric(12,2));
     INSERT INTO orders SELECT g, 'new', g * 1.5 FROM generate_series(1, 1000) g";
@@ -73,6 +76,95 @@ fn a_row_that_drifted_is_found_named_and_repaired() {
     );
     place.tidewire(&["reconcile"], &["--table", "public.nothing"]).is(2).says("public.nothing");
     place.tidewire(&["reconcile"], &["--sink", "nothing"]).is(2).says("replica");
+}
+
+#[test]
+fn an_ad_hoc_snapshot_mends_the_rows_that_it_reads_and_no_others() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql(ORDERS);
+    let place = Place::new(
+        &format!("{{url: '{}'}}", server.url()),
+        &format!("{{replica: {{postgres: {{url: '{replica}'}}}}}}"),
+    );
+    let mut run = place.run();
+    let copied = || server.try_psql("replica", "SELECT count(*) FROM public.orders_current").is_ok_and(|n| n == "1000");
+    run.until("it is copied", |_| copied());
+    server.psql_in(
+        "replica",
+        "UPDATE public.orders SET status = 'forged' WHERE id IN (7, 500); DELETE FROM public.orders WHERE id = 8",
+    );
+    place.tidewire(&["snapshot"], &["--table", "public.orders", "--where", "id <= 10"]).is(0);
+    let rows =
+        || server.psql_in("replica", "SELECT id, status FROM public.orders_current WHERE id IN (7, 8, 500) ORDER BY 1");
+    run.until("what was read is mended", |_| rows() == "7|new\n8|new\n500|forged");
+    place.tidewire(&["snapshot"], &["--table", "public.orders"]).is(0);
+    run.until("all is mended", |_| rows() == "7|new\n8|new\n500|new");
+    run.stop().is(0);
+}
+
+#[test]
+fn a_slot_that_may_soon_lose_its_log_is_a_finding_that_says_what_to_do() {
+    let server = Postgres::start(&[("wal_level", "logical"), ("max_slot_wal_keep_size", "512MB")]);
+    server.psql(&format!("{ORDERS}; CREATE TABLE other (v text)"));
+    let place =
+        Place::new(&format!("{{url: '{}', tables: [public.orders]}}", server.url()), "{lake: {delta: {path: ./lake}}}");
+    let mut run = place.run();
+    run.until("it runs", |_| place.tidewire(&["status"], &[]).code == 0);
+    // A transaction that stays open: the slot can't let go of the log behind it.
+    let mut session = server.command("psql");
+    session.args(["-X", "-q", "-U", "postgres", "-h", "127.0.0.1", "-p", &server.port().to_string()]);
+    let mut session = session.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = session.stdin.take().unwrap();
+    input.write_all(b"BEGIN; INSERT INTO orders VALUES (9000, 'open', 1);\n").unwrap();
+    run.until("the log runs short", |_| {
+        server.psql("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 300)");
+        let said = place.tidewire(&["status"], &[]).out;
+        said.contains("slot tidewire_main")
+            && said.contains("of runway left")
+            && said.contains("raise max_slot_wal_keep_size")
+    });
+    drop(input);
+    session.wait().unwrap();
+    run.stop().is(0);
+}
+
+/// `memory` bounds what is on its way; one value larger than that passes alone, in at most this many copies of itself.
+const COPIES: u64 = 9;
+
+#[test]
+fn one_giant_value_takes_a_bounded_multiple_of_itself() {
+    const MIB: u64 = 64;
+    let server = server();
+    server.psql("CREATE TABLE big (id int PRIMARY KEY, v text)");
+    let place = Place::lake(&server.url());
+    let mut run = place.run();
+    let is_streaming = || place.tidewire(&["status"], &["--json"]).out.contains("\"streaming\"");
+    run.until("it is followed", |_| is_streaming());
+    let peak = |run: &support::Running| -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", run.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    };
+    let before = peak(&run);
+    server.psql(&format!(
+        "INSERT INTO big SELECT 1, string_agg(md5(g::text), '') FROM generate_series(1, {MIB} * 32768) g"
+    ));
+    let parts = || -> u64 {
+        let folder = std::fs::read_dir(place.path("lake/public/big")).into_iter().flatten().flatten();
+        folder.filter(|file| file.path().extension().is_some_and(|e| e == "parquet")).count() as u64
+    };
+    let log = place.path("lake/public/big/_delta_log");
+    let adds = || {
+        let files = std::fs::read_dir(&log).into_iter().flatten().flatten();
+        files.filter(|f| std::fs::read_to_string(f.path()).is_ok_and(|text| text.contains("\"add\""))).count()
+    };
+    run.until("it is committed", |_| parts() > 0 && adds() > 0);
+    let taken = peak(&run) - before;
+    run.stop().is(0);
+    assert_eq!(place.duckdb("id, length(v)", "public.big"), format!("1|{}", MIB << 20));
+    println!("{taken} MiB for a value of {MIB} MiB");
+    assert!(taken <= COPIES * MIB, "{taken} MiB for a value of {MIB} MiB");
 }
 
 #[test]

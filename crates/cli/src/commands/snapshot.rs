@@ -16,7 +16,8 @@ pub async fn run(config: &Config, args: &Snapshot) -> Result<Answer> {
     })?;
     let table = catalog::table(config, &args.table).await?.table.clone();
     let what = args.condition.clone().map(What::Where).unwrap_or(What::Table);
-    client.read(Selection { table, what, placed: Placed::Here }).await?;
+    // Ahead: rows of a copy that was damaged by hand have the newest positions already.
+    client.read(Selection { table, what, placed: Placed::Ahead }).await?;
     let began = Instant::now();
     while client.pending_reads().await? > 0 {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -42,6 +42,25 @@ async fn a_table_that_cannot_be_followed_is_parked_the_others_go_on_and_a_restar
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_either_way_moves_no_position_and_loses_nothing() {
+    const DAY: i64 = 86_400_000_000;
+    let bench = bench();
+    let running = bench.start().await;
+    let mut last = running.status().source.position;
+    for jump in [0, -DAY, 400 * DAY, -800 * DAY] {
+        bench.clock.jump(jump);
+        bench.load(20);
+        caught_up(&running).await;
+        bench.assert_equal("orders");
+        let status = running.status();
+        assert!(status.source.position > last, "{jump}");
+        assert!(status.sinks[0].staleness_seconds.is_none_or(|seconds| seconds >= 0.0), "{jump}");
+        last = status.source.position;
+    }
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_others_are_applied() {
     let bench = bench();
     *bench.store.poison.lock().unwrap() = Some("poison".into());

@@ -386,6 +386,22 @@ mod tests {
     }
 
     #[test]
+    fn a_servers_clock_that_jumps_back_moves_no_position() {
+        let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
+        let mut stream = Stream::new(0, 0);
+        let mut changes = Vec::new();
+        let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+        for (lsn, committed_at) in [(10, 5_000_000), (20, -5_000_000)] {
+            let new = Row::from_datums([Datum::Text(b"1")]);
+            stream.apply(Message::Begin { final_lsn: lsn, committed_at, xid: 5 }, &mut to).unwrap();
+            stream.apply(Message::Insert { relation: 1, new }, &mut to).unwrap();
+            stream.apply(Message::Commit { end_lsn: lsn + 1 }, &mut to).unwrap();
+        }
+        let seen: Vec<_> = changes.iter().map(|c| (c.position, c.committed_at)).collect();
+        assert_eq!(seen, [(Position::new(10, 0), 5_000_000), (Position::new(20, 0), -5_000_000)]);
+    }
+
+    #[test]
     fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
         let insert = |relation| Message::Insert { relation, new: Row::from_datums([Datum::Text(b"1")]) };
         let unreadable = || Message::Unreadable { relation: 1, why: "a row is cut short".into() };
