@@ -20,8 +20,8 @@ tools: ## gets what is missing: a C compiler, PostgreSQL, Rust
 python: ## gets the readers that check the copies (DuckDB, polars, deltalake) into ~/.cache/tidewire/venv
 	@testbed/python.sh
 
-build: tools ## debug build
-	cargo build --quiet -p tidewire-cli
+build: tools ## debug build, with the example that the bank of faults delivers with
+	cargo build --quiet -p tidewire-cli --bins --example redeliver
 
 release: tools ## release build
 	cargo build --release -p tidewire-cli

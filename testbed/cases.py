@@ -2,7 +2,8 @@
 """Runs the bank of faults (tests/cases/*.yaml) end to end on a private PostgreSQL: the real `tidewire` binary captures into
 its journal and delivers to a Delta table (read back by DuckDB) and a PostgreSQL replica; both must equal the source in
 canonical text, column by column, also after the whole journal was delivered a second time to the replica and after the
-Delta table's index was lost.
+Delta table's index was lost, and after the journal was delivered in shuffled batches (the example `redeliver` beside the
+binary): once more to both, and for the first time to an empty lake.
 
     testbed/cases.py [--only 062,029] [--jobs 4] [--keep] [--folder DIR]
 
@@ -23,10 +24,11 @@ A case file has
                       findings while it runs, in the log at the end
   ends                the start must end by itself: `code`, and `says` in the log
   versions            [lowest, highest] of the server
+  slow                it takes long, so it begins first, and isn't delivered in shuffled batches
 
 Ends with `N passed, N failed, N skipped`; skipped ones need another source, or a server that has what they need.
 """
-import argparse, concurrent.futures, glob, os, re, shutil, signal, sys, tempfile, time, traceback
+import argparse, concurrent.futures, glob, os, re, shutil, signal, sys, tempfile, time, traceback, zlib
 import psycopg2, yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import casechecks, server
@@ -34,10 +36,8 @@ from casesteps import Steps, check_step, connect
 from pipeline import Pipeline
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KEYS = {"case", "name", "setup", "encoding", "replica_setup", "source", "replica", "user", "start_and_go", "slot_before_publication", "changes",
-        "tables", "named", "ops", "ops_total", "events", "check", "notes", "log", "ends", "versions"}
-
-SINKS = ("lake", "replica")
+KEYS = {"case", "name", "setup", "encoding", "replica_setup", "source", "replica", "user", "start_and_go",
+        "slot_before_publication", "changes", "tables", "named", "ops", "ops_total", "events", "check", "notes", "log", "ends", "versions", "slow"}
 
 
 class Lacks(Exception):
@@ -56,9 +56,9 @@ def load(path):
     tables = case["tables"]
     if isinstance(tables, dict):
         wrong += ["table %s says %s" % (t, v) for t, v in tables.items() if not {"published"} <= set(v) <= {"published", "sinks"}]
-        case["published"] = {t: v.get("sinks", SINKS) for t, v in tables.items() if v.get("published")}
+        case["published"] = {t: v.get("sinks", casechecks.SINKS) for t, v in tables.items() if v.get("published")}
     else:
-        case["published"] = {t: SINKS for t in tables}
+        case["published"] = {t: casechecks.SINKS for t in tables}
     wrong += ["unknown key %s of ends" % k for k in case.get("ends", {}) if k not in ("code", "says")]
     if wrong:
         raise SystemExit("%s: %s" % (path, "; ".join(wrong)))
@@ -93,6 +93,8 @@ def prepare(case, url, replica_url):
 
 
 def run_case(case, binary, pg, folder):
+    """Seconds that it took."""
+    began = time.monotonic()
     db = "case_" + case["case"].lower().replace("-", "_")
     replica, fixture = db + "_replica", {"admin": pg.connect()}
     fixture["replica"] = replica
@@ -120,6 +122,7 @@ def run_case(case, binary, pg, folder):
     finally:
         pipeline.stop(signal.SIGKILL)
         clean(fixture["admin"], db, replica)
+    return time.monotonic() - began
 
 
 def drive(case, pipeline, steps, url):
@@ -153,6 +156,21 @@ def prove(case, pipeline, url, replica_url):
     lose_index(pipeline)
     replay_replica(case, pipeline, replica_url)
     casechecks.check_copies(pipeline, case, url, replica_url, "after a second delivery and a lost index")
+    if not case.get("slow") and "replica" not in case and "named" not in case:
+        shuffle(case, pipeline, url, replica_url)
+
+
+def shuffle(case, pipeline, url, replica_url):
+    """The journal in batches at random: once more to both sinks, and to empty ones as far as whole rows allow it."""
+    seed = str(zlib.crc32(case["case"].encode()))
+    lake, fresh = os.path.join(pipeline.folder, "lake"), os.path.join(pipeline.folder, "fresh")
+    lose_index(pipeline)
+    pipeline.redeliver(seed, "delta", lake, "lake")
+    pipeline.redeliver(seed, "postgres", replica_url, "replica")
+    casechecks.check_copies(pipeline, case, url, replica_url, "after a delivery in shuffled batches")
+    tables = pipeline.redeliver(seed, "delta", fresh, "fresh", "--fresh").splitlines()
+    wanted = {"published": {table: ("lake",) for table in case["published"] if table in tables}}
+    casechecks.check_copies(pipeline, wanted, url, replica_url, "after a first delivery in shuffled batches", fresh)
 
 
 def clean(admin, db, replica):
@@ -169,12 +187,14 @@ def clean(admin, db, replica):
     admin.close()
 
 
-def show(case, error, failed, lacking):
+def show(case, job, failed, lacking):
+    error = job.exception()
     if isinstance(error, Lacks):
         print("skip %s %s (%s)" % (case["case"], case["name"], error), flush=True)
         lacking.append(case["case"])
         return
-    print("%s %s %s" % ("FAIL" if error else "ok  ", case["case"], case["name"]), flush=True)
+    took = "" if error else " (%.0f s)" % job.result()
+    print("%s %s %s%s" % ("FAIL" if error else "ok  ", case["case"], case["name"], took), flush=True)
     if error:
         failed.append(case["case"])
         print("".join(traceback.format_exception(error))[-2500:] if not isinstance(error, AssertionError) else "  %s" % error, flush=True)
@@ -192,6 +212,7 @@ def main():
     only = [x for x in o.only.split(",") if x]
     files = [f for f in sorted(glob.glob(os.path.join(o.folder, "*.yaml"))) if not f.endswith("not-yet.yaml")]
     cases = [load(f) for f in files if not only or any(x in os.path.basename(f) for x in only)]
+    cases.sort(key=lambda case: not case.get("slow"))
     with open(os.path.join(ROOT, "tests", "cases", "not-yet.yaml")) as h:
         later = [] if only else yaml.safe_load(h)
     pg = server.Postgres({"wal_level": "logical", "max_prepared_transactions": 10, "max_replication_slots": 200,
@@ -201,7 +222,7 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
             jobs = {pool.submit(run_case, c, o.binary, pg, folder): c for c in cases}
             for j in concurrent.futures.as_completed(jobs):
-                show(jobs[j], j.exception(), failed, lacking)
+                show(jobs[j], j, failed, lacking)
     finally:
         pg.stop()
         if o.keep or failed:

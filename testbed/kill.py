@@ -12,8 +12,10 @@ Ends with `N passed, N failed`: one test a run.
 import argparse, os, random, shutil, signal, subprocess, sys, tempfile, threading, time
 import psycopg2
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cases, server
+import casechecks, server
+from pipeline import Pipeline
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETUP = """
 CREATE TABLE account (id int PRIMARY KEY, owner text, balance numeric(14,2), at timestamptz DEFAULT now());
 CREATE TABLE item (shop int, sku text, qty int, note text, PRIMARY KEY (shop, sku));
@@ -100,7 +102,7 @@ def main():
     a.add_argument("--kills", type=int, default=20)
     a.add_argument("--server-restarts", type=int, default=1)
     a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
-        os.environ.get("CARGO_TARGET_DIR", os.path.join(cases.ROOT, "target")), "debug", "tidewire"))
+        os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "debug", "tidewire"))
     a.add_argument("--keep", action="store_true")
     o = a.parse_args()
     r, began = random.Random(o.seed), time.time()
@@ -111,7 +113,7 @@ def main():
         for name in ("kill", "kill_replica"):
             pg.connect().cursor().execute("CREATE DATABASE " + name)
         pg.connect("kill").cursor().execute(SETUP)
-        p = cases.Pipeline(o.binary, folder, pg.url("kill"), pg.url("kill_replica"))
+        p = Pipeline(o.binary, folder, pg.url("kill"), pg.url("kill_replica"))
         workers = [threading.Thread(target=work, args=(o.seed * 100 + i, pg.url("kill"), stop, counts)) for i in range(3)]
         [w.start() for w in workers]
         restarts = set(r.sample(range(o.kills), min(o.server_restarts, o.kills)))
@@ -130,8 +132,8 @@ def main():
         p.catch_up()
         out = subprocess.run([o.binary, "reconcile", p.config], capture_output=True, text=True, timeout=300)
         print(out.stdout)
-        case = {"tables": {"public." + t: {"published": True} for t in TABLES}}
-        cases.check_copies(p, case, pg.url("kill"), pg.url("kill_replica"), "seed %d" % o.seed)
+        case = {"published": {"public." + t: casechecks.SINKS for t in TABLES}}
+        casechecks.check_copies(p, case, pg.url("kill"), pg.url("kill_replica"), "seed %d" % o.seed)
         assert out.returncode == 0, "reconcile ended with %d: %s" % (out.returncode, out.stderr[-800:])
     except Exception as e:
         failed = e

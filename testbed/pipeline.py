@@ -58,6 +58,13 @@ class Pipeline:
         assert done.returncode in codes, "%s ended with %d: %s %s" % (words, done.returncode, done.stdout[-800:], done.stderr[-800:])
         return done.stdout
 
+    def redeliver(self, seed, *words):
+        """Runs the example of that name on the journal; the pipeline is stopped."""
+        program = os.path.join(os.path.dirname(self.binary), "examples", "redeliver")
+        done = subprocess.run([program, seed, os.path.join(self.folder, "journal"), *words], capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 0, "redeliver %s ended with %d: %s" % (words, done.returncode, done.stderr[-1500:])
+        return done.stdout
+
     def status(self):
         """What `tidewire status` says of the running process; none while it can't be asked."""
         if self.process.poll() is not None:

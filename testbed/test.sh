@@ -26,7 +26,7 @@ part() { # name, command …
 }
 
 part cargo cargo test --workspace --no-fail-fast
-cargo build --quiet -p tidewire-cli
+cargo build --quiet -p tidewire-cli --bins --example redeliver
 binary=$CARGO_TARGET_DIR/debug/tidewire
 part cases "$TIDEWIRE_PYTHON" testbed/cases.py --binary "$binary"
 part kill "$TIDEWIRE_PYTHON" testbed/kill.py --binary "$binary" --kills "${TIDEWIRE_KILLS:-8}"

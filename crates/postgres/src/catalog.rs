@@ -43,12 +43,12 @@ pub(crate) fn relations_sql(oids: &[u32]) -> String {
 
 /// Takes no lock on the tables: a table that somebody holds for long must not stop the stream. So partitions come from
 /// pg_inherits and sizes from the planner's estimates.
-const RELATIONS_SQL: &str = "WITH RECURSIVE rels(root, oid) AS (
-  SELECT c.oid, c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY('{$OIDS}'::oid[])
-  UNION SELECT r.root, i.inhrelid FROM rels r JOIN pg_catalog.pg_class p ON p.oid = r.oid AND p.relkind = 'p'
+const RELATIONS_SQL: &str = "WITH RECURSIVE rels(root, oid, attached) AS (
+  SELECT c.oid, c.oid, '' FROM pg_catalog.pg_class c WHERE c.oid = ANY('{$OIDS}'::oid[])
+  UNION SELECT r.root, i.inhrelid, r.attached || ' ' || i.xmin FROM rels r JOIN pg_catalog.pg_class p ON p.oid = r.oid AND p.relkind = 'p'
   JOIN pg_catalog.pg_inherits i ON i.inhparent = r.oid)
 SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8, 'root', r.root::int8, 'schema', n.nspname,
-  'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
+  'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident, 'attached', r.attached,
   'filenode', coalesce(pg_catalog.pg_relation_filenode(c.oid), 0)::int8,
   'rows', greatest(c.reltuples, 0)::int8, 'bytes', (c.relpages + coalesce(t.relpages, 0))::int8 * 8192,
   'columns', (SELECT coalesce(json_agg(json_build_object('attnum', a.attnum, 'name', a.attname, 'type', a.atttypid::int8,
@@ -104,6 +104,9 @@ pub(crate) struct Relation {
     /// pg_class.relreplident: d, n, f, i.
     pub identity: char,
     pub filenode: u32,
+    /// Of a partition: changes when it, or one above it, is detached and attached again. In between it wasn't published.
+    #[serde(default)]
+    pub attached: String,
     /// Estimates of the planner.
     pub rows: u64,
     /// Main fork and TOAST, an estimate.

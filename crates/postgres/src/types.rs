@@ -23,9 +23,10 @@ pub(crate) struct TypeEntry {
     /// Base type of a domain, else 0.
     pub base: u32,
     pub base_typmod: i32,
-    /// Labels of an enum by the oid of their rows: a rename keeps the oid.
+    /// Labels of an enum by the oid of their rows: a rename keeps the oid. With the version of the row: a label may have been
+    /// renamed and renamed back.
     #[serde(default)]
-    pub labels: Option<Vec<(u32, String)>>,
+    pub labels: Option<Vec<(u32, String, i64)>>,
     /// attnum and type of a composite's attributes.
     #[serde(default)]
     pub attributes: Option<Vec<(i16, u32)>>,
@@ -37,7 +38,7 @@ pub(crate) const TYPES_SQL: &str = "SELECT coalesce(json_agg(json_build_object(
   'element', CASE WHEN t.typsubscript = 'pg_catalog.array_subscript_handler'::regproc AND t.typstorage <> 'p'
              THEN t.typelem::int8 ELSE 0 END,
   'base', t.typbasetype::int8, 'base_typmod', t.typtypmod,
-  'labels', CASE WHEN t.typtype = 'e' THEN (SELECT json_agg(json_build_array(e.oid::int8, e.enumlabel)
+  'labels', CASE WHEN t.typtype = 'e' THEN (SELECT json_agg(json_build_array(e.oid::int8, e.enumlabel, e.xmin::text::int8)
              ORDER BY e.oid) FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END,
   'attributes', CASE WHEN t.typtype = 'c' THEN (SELECT json_agg(json_build_array(a.attnum, a.atttypid::int8)
              ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
@@ -104,7 +105,9 @@ impl TypeMap {
     /// an enum was renamed, or a composite has other attributes; at any depth. A new label changes no value.
     pub fn prints_otherwise(&self, before: &TypeMap, oid: u32) -> bool {
         let (Some(old), Some(new)) = (before.by_oid.get(&oid), self.by_oid.get(&oid)) else { return false };
-        let renamed = |label: &(u32, String)| new.labels.iter().flatten().any(|n| n.0 == label.0 && n.1 != label.1);
+        let renamed = |label: &(u32, String, i64)| {
+            new.labels.iter().flatten().any(|n| n.0 == label.0 && (&n.1, n.2) != (&label.1, label.2))
+        };
         if old.labels.iter().flatten().any(renamed) || old.attributes != new.attributes {
             return true;
         }
@@ -248,7 +251,7 @@ mod tests {
         let pct = TypeEntry { base: 1700, base_typmod: (5 << 16 | 2) + 4, ..entry(20000, "shop.pct", 'd') };
         let strict = TypeEntry { base: 20000, ..entry(20001, "shop.strict_pct", 'd') };
         let many = TypeEntry { element: 20000, ..entry(20002, "shop.pct[]", 'b') };
-        let state = TypeEntry { labels: Some(vec![(1, "new".into())]), ..entry(20003, "shop.state", 'e') };
+        let state = TypeEntry { labels: Some(vec![(1, "new".into(), 5)]), ..entry(20003, "shop.state", 'e') };
         let states = TypeEntry { element: 20003, ..entry(20004, "shop.state[]", 'b') };
         let entries = [
             entry(1700, "numeric", 'b'),

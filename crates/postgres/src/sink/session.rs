@@ -197,6 +197,9 @@ impl Session {
         let shape = Shape { view: known.view.clone(), ..Shape::of(schema, self.schema.as_deref())? };
         let shape = follow::resolve(&mut self.connection, shape).await?;
         let is_new = follow::follow(&mut self.connection, &known, schema, &shape).await?;
+        // All that came under other schemas lies at or below `high`: after a restart the log may have been put into the journal
+        // again from an earlier place, under the schema of now.
+        let since = since.max(known.high);
         // What the old table had reached is gone for good: a replay of it brings nothing back.
         let truncated = if is_new { known.truncated.max(known.high) } else { known.truncated };
         let entry = Entry { schema: schema.clone(), view: known.view, since, truncated, high: known.high };

@@ -228,6 +228,7 @@ mod tests {
             persistence: 'p',
             identity: 'd',
             filenode: 0,
+            attached: String::new(),
             rows: 0,
             bytes: 0,
             columns: columns.collect(),

@@ -210,8 +210,26 @@ impl Engine {
             left -= usize::from(matches!(answer, Answer::Catalog(_)));
             self.answer(answer)?;
         }
-        self.tables.bind(&relation, follows);
+        if !self.tables.bind(&relation, follows) && follows {
+            self.read_what_was_between(&relation, &name);
+        }
         Ok(())
+    }
+
+    /// The log has a relation as the catalog doesn't show it any more: altered again since, or another table that had the name
+    /// for a while. It may look the same at both ends, so no look tells; what the copies make of it is read anew.
+    fn read_what_was_between(&mut self, relation: &RelationMessage, name: &tidewire_change::TableName) {
+        let known = self.tables.table_of(relation.oid);
+        let (oid, reread) = match known.and_then(|oid| self.tables.by_oid.get(&oid)) {
+            Some(table) => (table.def.root.oid, self.tables.difference(relation)),
+            None => match self.tables.by_oid.values().find(|table| table.def.table() == *name) {
+                Some(table) => (table.def.root.oid, Reread::Reset),
+                None => return,
+            },
+        };
+        let Some(table) = self.tables.by_oid.get(&oid).filter(|table| table.is_published) else { return };
+        let reread = if reread == Reread::None || table.has_key() { reread } else { Reread::Reset };
+        self.reads.reread(oid, reread, table.is_done);
     }
 
     /// A placed read that somebody asks for.

@@ -267,6 +267,25 @@ impl Tables {
         fits
     }
 
+    /// How the binding of a relation differs from what its table is now.
+    pub fn difference(&self, relation: &RelationMessage) -> Reread {
+        let Some(Some(bound)) = self.bindings.get(&relation.oid) else { return Reread::None };
+        let Some(table) = self.by_oid.get(&bound.table) else { return Reread::None };
+        let columns = |schema: &Schema| -> Vec<(String, String)> {
+            schema.columns.iter().map(|c| (c.name.clone(), c.ty.name.clone())).collect()
+        };
+        let key = |schema: &Schema| -> Vec<String> {
+            schema.key_columns().iter().map(|at| schema.columns[usize::from(*at)].name.clone()).collect()
+        };
+        if key(&bound.schema) != key(&table.schema) {
+            return Reread::Reset;
+        }
+        match columns(&bound.schema) == columns(&table.schema) {
+            true => Reread::None,
+            false => Reread::Table,
+        }
+    }
+
     /// The relation was announced: outer none: never.
     #[inline]
     pub fn binding(&self, relation: u32) -> Option<&Option<Arc<Binding>>> {

@@ -1,7 +1,7 @@
 //! DDL that the log doesn't tell: what changed between two looks at the catalog, and which rows have to be read again.
 
 use super::tables::Parked;
-use crate::catalog::{CatalogColumn, TableDef};
+use crate::catalog::{CatalogColumn, Relation, TableDef};
 use crate::types::TypeMap;
 use serde::{Deserialize, Serialize};
 use tidewire_change::Schema;
@@ -43,8 +43,13 @@ pub(super) fn compare(old: &TableDef, new: &TableDef, types: (&TypeMap, &TypeMap
     if old.table() != new.table() || old.key() != new.key() {
         return Reread::Reset;
     }
+    if is_rewritten(old, new) && key_versions(old) != key_versions(new) {
+        // ALTER TYPE … USING may have given every row another key: the old ones would stay.
+        return Reread::Reset;
+    }
     let mut reread = columns(old, new, former).or(types_of(new, types));
-    let gone = old.leaves.iter().any(|leaf| new.leaves.iter().all(|l| l.oid != leaf.oid));
+    let stays = |leaf: &Relation| new.leaves.iter().any(|l| l.oid == leaf.oid && l.attached == leaf.attached);
+    let gone = !old.leaves.iter().all(stays);
     if gone {
         return Reread::Reset;
     }
@@ -101,6 +106,12 @@ fn attribute_versions(def: &TableDef) -> Vec<(u32, i16, i64)> {
     leaves.flat_map(|l| l.columns.iter().map(|c| (l.oid, c.attnum, c.xmin))).collect()
 }
 
+/// The versions of the key's columns. A partition's are altered with those of its root.
+fn key_versions(def: &TableDef) -> Vec<(i16, i64)> {
+    let key = def.key().unwrap_or_default();
+    def.root.columns.iter().filter(|c| key.contains(&c.attnum)).map(|c| (c.attnum, c.xmin)).collect()
+}
+
 /// Types whose values are printed otherwise by now. In a key column the rows of the old spelling would stay.
 fn types_of(new: &TableDef, (before, after): (&TypeMap, &TypeMap)) -> Reread {
     let key = new.key().unwrap_or_default();
@@ -125,8 +136,14 @@ pub(super) struct Known {
     /// Hashes of the files and of the columns' versions: both differ when the table was written anew by ALTER.
     files: u64,
     versions: u64,
+    /// The same of the key's columns alone; 0: not known.
+    #[serde(default)]
+    key_versions: u64,
     /// Partitions; empty for an ordinary table.
     leaves: Vec<u32>,
+    /// Per partition a hash of how it is attached; empty: not known.
+    #[serde(default)]
+    attached: Vec<u64>,
     /// Its first snapshot is complete.
     pub done: bool,
     /// Of the publication; 0: not known.
@@ -159,7 +176,12 @@ impl Known {
             key,
             files: hash(&format!("{files:?}")),
             versions: hash(&format!("{:?}", attribute_versions(def))),
+            key_versions: hash(&format!("{:?}", key_versions(def))),
             leaves: if is_partitioned { def.leaves.iter().map(|l| l.oid).collect() } else { Vec::new() },
+            attached: match is_partitioned {
+                true => def.leaves.iter().map(|l| hash(&l.attached)).collect(),
+                false => Vec::new(),
+            },
             done: false,
             membership: 0,
             parked: None,
@@ -188,6 +210,16 @@ impl Known {
         if self.leaves.iter().any(|leaf| !now.leaves.contains(leaf)) {
             return Reread::Reset;
         }
+        let attached = |known: &Known, leaf: u32| {
+            let at = known.leaves.iter().position(|l| *l == leaf)?;
+            known.attached.get(at).copied()
+        };
+        if self.leaves.iter().any(|leaf| attached(self, *leaf).is_some_and(|old| attached(now, *leaf) != Some(old))) {
+            return Reread::Reset;
+        }
+        if self.files != now.files && self.key_versions != 0 && self.key_versions != now.key_versions {
+            return Reread::Reset;
+        }
         if self.shape != now.shape || (self.files != now.files && self.versions != now.versions) {
             return Reread::Table;
         }
@@ -208,7 +240,7 @@ fn hash(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{CatalogIndex, Relation};
+    use crate::catalog::CatalogIndex;
 
     fn column(attnum: i16, name: &str) -> CatalogColumn {
         CatalogColumn {
@@ -234,6 +266,7 @@ mod tests {
             persistence: 'p',
             identity: 'd',
             filenode: 100,
+            attached: String::new(),
             rows: 0,
             bytes: 0,
             columns: vec![column(1, "id"), column(2, "a"), column(3, "b")],
@@ -268,6 +301,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_was_written_anew_resets_the_table() {
+        let new = altered(|r| (r.filenode, r.columns[0].xmin) = (101, 9));
+        assert_eq!(difference(&new), (Reread::Reset, Reread::Reset));
+        assert_eq!(difference(&altered(|r| r.columns[0].xmin = 9)), (Reread::None, Reread::None));
+    }
+
+    #[test]
     fn an_added_column_is_read_only_if_old_rows_have_a_value_in_it() {
         let plain = altered(|r| r.columns.push(column(4, "c")));
         assert_eq!(difference(&plain).0, Reread::None);
@@ -292,6 +332,15 @@ mod tests {
         let types = TypeMap::default();
         assert_eq!(compare(&two, &def(), (&types, &types), &[]), Reread::Reset);
         assert_eq!(compare(&def(), &two, (&types, &types), &[]), Reread::Leaves(vec![11]));
+        let mut again = two.clone();
+        again.leaves[1].attached = " 9".into();
+        assert_eq!(compare(&two, &again, (&types, &types), &[]), Reread::Reset, "it was away in between");
+        let partitioned = |def: &TableDef| {
+            let mut def = def.clone();
+            def.root.kind = 'p';
+            Known::of(&def, &types)
+        };
+        assert_eq!(partitioned(&two).compare(&partitioned(&again)), Reread::Reset);
     }
 
     #[test]
@@ -302,10 +351,12 @@ mod tests {
             );
             TypeMap::from_json(&json).unwrap()
         };
-        let old = types(r#"[[1,"new"]]"#);
-        assert_eq!(compare(&def(), &def(), (&old, &types(r#"[[1,"new"],[2,"done"]]"#)), &[]), Reread::None);
-        let fresh = types(r#"[[1,"fresh"]]"#);
+        let old = types(r#"[[1,"new",5]]"#);
+        assert_eq!(compare(&def(), &def(), (&old, &types(r#"[[1,"new",5],[2,"done",6]]"#)), &[]), Reread::None);
+        let fresh = types(r#"[[1,"fresh",7]]"#);
         assert_eq!(compare(&def(), &def(), (&old, &fresh), &[]), Reread::Reset, "a key's old spelling must go");
+        let back = types(r#"[[1,"new",8]]"#);
+        assert_eq!(compare(&def(), &def(), (&old, &back), &[]), Reread::Reset, "it had another name in between");
         let mut keyless = def();
         keyless.root.indexes.clear();
         assert_eq!(compare(&keyless, &keyless, (&old, &fresh), &[]), Reread::Table);

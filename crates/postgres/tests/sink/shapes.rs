@@ -132,6 +132,30 @@ async fn a_table_with_more_columns_than_a_replica_can_hold_is_refused_as_a_whole
 }
 
 #[tokio::test]
+async fn a_replay_of_two_tables_that_had_the_name_in_turn_loses_no_row() {
+    let db = Db::new("turns");
+    let mut sink = db.sink().await;
+    let columns = [("id", "integer"), ("v", "text")];
+    let first = schema("t", &columns, Key::Columns(vec![0]));
+    let second = with(&first, |s| s.source_id = 2);
+    let batches = [
+        vec![change(&first, 'r', (10, u32::MAX), &["1", "a"])],
+        vec![change(&first, 'u', (20, 0), &["1", "b"])],
+        vec![change(&second, 'c', (20, 2), &["5", "other"]), change(&second, 'u', (30, 18), &["6", "other"])],
+        // Put into the journal again after a restart, under the table that has the name by then.
+        vec![change(&first, 'u', (20, 0), &["1", "b"]), change(&first, 'c', (30, 20), &["7", "c"])],
+        vec![change(&first, 'r', (40, u32::MAX), &["1", "b"]), change(&first, 'r', (40, u32::MAX), &["7", "c"])],
+    ];
+    for _ in 0..2 {
+        for batch in &batches {
+            write(&mut sink, batch.clone()).await.unwrap();
+        }
+        sink.commit(&Progress::default()).await.unwrap();
+        assert_eq!(db.sql("SELECT id, v FROM replica.t_current ORDER BY id"), "1|b\n7|c");
+    }
+}
+
+#[tokio::test]
 async fn a_name_that_is_taken_is_refused_and_the_other_tables_go_on() {
     let db = Db::new("taken");
     db.sql("CREATE SCHEMA replica; CREATE TABLE replica.orders (mine int); INSERT INTO replica.orders VALUES (7)");

@@ -148,7 +148,9 @@ async fn every_public_bug_report_ends_in_an_equal_copy() {
     let server = server(&[("max_connections", "60")]);
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let is_case = |name: &str| name.ends_with(".yaml") && name.starts_with(|c: char| c.is_ascii_digit());
+    // Those from 950 on need more than the source: roles, configurations, a replica of their own. `make cases` runs them all.
+    let number = |name: &str| name.split('-').next().and_then(|digits| digits.parse::<u32>().ok());
+    let is_case = |name: &str| name.ends_with(".yaml") && number(name).is_some_and(|number| number < 950);
     files.retain(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_case));
     files.sort();
     let postgis = server.psql("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgis'") == "1";
