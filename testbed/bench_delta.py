@@ -9,7 +9,7 @@ long      1,000 commits on 5M rows: what lies in the folder, bytes written, scan
 merge     deltalake's MERGE of 10,000 changes into 5M rows
 Give it the machine alone; the load that it saw is printed.
 """
-import argparse, datetime, glob, json, os, random, shutil, statistics, subprocess, sys, tempfile, time
+import argparse, datetime, decimal, glob, json, os, random, shutil, statistics, subprocess, sys, tempfile, time
 
 PARTS = ["commits", "touched", "long", "merge"]
 
@@ -134,7 +134,7 @@ def merge(o):
         return pa.table({
             "id": pa.array(ids, pa.int64()), "customer": pa.array([k % 100000 for k in n], pa.int32()),
             "status": [("new", "paid", "shipped", "refunded")[k % 4] for k in n],
-            "amount": pa.array([(k % 10000) for k in n]).cast(pa.decimal128(12, 2)), "created_at": at, "updated_at": at,
+            "amount": pa.array([decimal.Decimal(k % 1000000).scaleb(-2) for k in n], pa.decimal128(12, 2)), "created_at": at, "updated_at": at,
             "note": ["order %x of customer, to be left at the door" % k for k in n],
             "weight": pa.array([k % 1000 + .5 for k in n])})
 
