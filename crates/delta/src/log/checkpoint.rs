@@ -199,6 +199,10 @@ pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> R
 /// Returns how many files went.
 pub fn clean_up(store: &Store, keep_from: i64) -> Result<u64> {
     let files = store.list(FOLDER)?;
+    // A crash leaves commits that never got their name.
+    for file in files.iter().filter(|f| f.name.ends_with(".tmp") && f.modified < keep_from) {
+        store.remove(&format!("{FOLDER}/{}", file.name))?;
+    }
     let named = files.iter().filter_map(|f| parse_name(&f.name).map(|(version, kind)| (version, kind, f)));
     let old_checkpoints =
         named.clone().filter(|(_, kind, f)| matches!(kind, Kind::Checkpoint { .. }) && f.modified < keep_from);

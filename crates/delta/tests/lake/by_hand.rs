@@ -59,12 +59,17 @@ async fn maintaining_a_table_by_hand_leaves_few_files_and_the_same_rows() {
     let folder = folder_of(&config, &schema);
     std::fs::write(folder.join("tidewire-left.parquet"), "").unwrap();
     std::fs::write(folder.join("somebody's.parquet"), "").unwrap();
+    let unnamed = folder.join("_delta_log/.commit.left.tmp");
+    std::fs::write(&unnamed, "").unwrap();
     now.fetch_add(2 * 3_600_000_000, Relaxed);
     let gone = work.vacuum(&schema.table).await.unwrap();
     assert!(gone.files >= after.unused_files && gone.bytes > 0, "{gone:?} {after:?}");
     assert!(!folder.join("tidewire-left.parquet").exists() && folder.join("somebody's.parquet").exists());
     assert_eq!(work.describe(&schema.table).await.unwrap().unused_files, 0);
     assert_eq!(inspect(&config, &schema, None).await.0, expected);
+    now.fetch_add(5 * 3_600_000_000, Relaxed);
+    work.maintain(&schema.table).await.unwrap();
+    assert!(!unnamed.exists(), "a commit that never got its name");
     let mut sink = open(&config).await;
     assert_eq!(write(&mut sink, &schema, vec![one(&schema, 40, 7)]).await.stale, 0, "7 stands at commit 1");
     assert_eq!(write(&mut sink, &schema, vec![one(&schema, 2, 203)]).await.stale, 1);
