@@ -23,10 +23,35 @@ def engine():
     return _local.duck
 
 
+def quoted(text, quote):
+    return '"' + text.replace("\\", "\\\\").replace('"', quote) + '"'
+
+
+def has_any(text, letters):
+    return text == "" or any(c in letters + " \t\n\r\v\f\"\\" for c in text)
+
+
+def nested(value, kind):
+    """Lists, maps and structs as PostgreSQL prints arrays, hstores and composites."""
+    children = [child for _, child in kind.children]
+    if kind.id == "list":
+        parts = [text(v, children[0]) for v in value]
+        plain = lambda p: not has_any(p, "{},") and p.lower() != "null"
+        return "{" + ",".join("NULL" if p is None else p if plain(p) else quoted(p, '\\"') for p in parts) + "}"
+    if kind.id == "map":
+        shown = lambda v: "NULL" if v is None else quoted(v, '\\"')
+        return ", ".join(quoted(k, '\\"') + "=>" + shown(v) for k, v in value.items())
+    parts = [text(v, child) for v, child in zip(value.values(), children)]
+    return "(" + ",".join("" if p is None else quoted(p, '""') if has_any(p, "(),") else p for p in parts) + ")"
+
+
 def text(value, kind):
     """PostgreSQL's text of a value read from a Delta column of DuckDB type `kind`."""
     if value is None or isinstance(value, str):
         return value
+    if kind.id in ("list", "map", "struct"):
+        return nested(value, kind)
+    kind = str(kind)
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, (bytes, bytearray)):
@@ -41,7 +66,7 @@ def text(value, kind):
         return "%04d-%02d-%02d" % (value.year, value.month, value.day)
     if isinstance(value, decimal.Decimal):
         return format(value, "f")
-    return value if isinstance(value, float) else str(value)
+    return float_text(value, kind) if isinstance(value, float) else str(value)
 
 
 def float_text(value, kind):
@@ -93,8 +118,8 @@ def delta_rows(lake, schema, name, columns):
         return []  # a table that never had a row has no folder
     duck = engine()
     cursor = duck.cursor()
-    shown = cursor.execute("DESCRIBE SELECT * FROM delta_scan(?)", [path]).fetchall()
-    kinds = {r[0]: r[1] for r in shown}
+    shown = cursor.execute("SELECT * FROM delta_scan(?) LIMIT 0", [path])
+    kinds = {c[0]: c[1] for c in shown.description}
     target = lake_columns(columns, kinds)
     q = lambda s: '"' + s.replace('"', '""') + '"'
     wanted = [target[c] for c in columns] + ["_special"]
@@ -108,8 +133,7 @@ def delta_rows(lake, schema, name, columns):
             kind = kinds[target[c]]
             if c in special or target[c] in special:
                 value = special.get(c, special.get(target[c]))
-            value = text(value, kind)
-            values.append(float_text(value, kind) if isinstance(value, float) else value)
+            values.append(text(value, kind))
         out.append(tuple(values))
     return out
 

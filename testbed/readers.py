@@ -2,7 +2,7 @@
 
     readers.py READER TABLE_FOLDER SCHEMA_JSON [--all]
 
-READER: duckdb, polars or deltalake. SCHEMA_JSON: [[column, type], ...] with Delta's type names; the columns are printed in
+READER: duckdb, polars or deltalake. SCHEMA_JSON: [[column, type], ...] with Delta's types; the columns are printed in
 this order as PostgreSQL prints them, one row a line (JSON array of strings and nulls), sorted. A value in `_special` stands
 for its column. Rows with `_deleted` are left out; with --all they are printed, too.
 """
@@ -54,11 +54,7 @@ def rows_deltalake(path):
 def special_of(value):
     if value is None:
         return {}
-    if isinstance(value, dict) and set(value) == {"key", "value"} and isinstance(value["key"], list):
-        return dict(zip(value["key"], value["value"]))
-    if isinstance(value, dict):
-        return value
-    return {(e["key"] if isinstance(e, dict) else e[0]): (e["value"] if isinstance(e, dict) else e[1]) for e in value}
+    return dict(pairs_of(value))
 
 
 def time_text(value, zone):
@@ -70,9 +66,43 @@ def time_text(value, zone):
     return text + ("+00" if zone else "")
 
 
+def quoted(text, quote):
+    return '"' + text.replace("\\", "\\\\").replace('"', quote) + '"'
+
+
+def has_any(text, letters):
+    return text == "" or any(c in letters + " \t\n\r\v\f\"\\" for c in text)
+
+
+def pairs_of(value):
+    """A map as its reader gives it, as pairs in order."""
+    if isinstance(value, dict) and set(value) == {"key", "value"} and isinstance(value["key"], list):
+        return list(zip(value["key"], value["value"]))
+    if isinstance(value, dict):
+        return list(value.items())
+    return [(e["key"], e["value"]) if isinstance(e, dict) else (e[0], e[1]) for e in value]
+
+
+def nested_text(value, kind):
+    """Arrays, hstores and composites as PostgreSQL prints them."""
+    if kind["type"] == "array":
+        parts = [text_of(v, kind["elementType"]) for v in value]
+        plain = lambda p: not has_any(p, "{},") and p.lower() != "null"
+        return "{" + ",".join("NULL" if p is None else p if plain(p) else quoted(p, '\\"') for p in parts) + "}"
+    if kind["type"] == "map":
+        text = lambda v: "NULL" if v is None else quoted(v, '\\"')
+        # hstore's own order: shorter keys first, then by their bytes.
+        pairs = sorted(pairs_of(value), key=lambda pair: (len(pair[0].encode()), pair[0].encode()))
+        return ", ".join(quoted(k, '\\"') + "=>" + text(v) for k, v in pairs)
+    parts = [text_of(value[field["name"]], field["type"]) for field in kind["fields"]]
+    return "(" + ",".join("" if p is None else quoted(p, '""') if has_any(p, "(),") else p for p in parts) + ")"
+
+
 def text_of(value, kind):
     if value is None:
         return None
+    if isinstance(kind, dict):
+        return nested_text(value, kind)
     if kind == "boolean":
         return "t" if value else "f"
     if kind in ("float", "double"):

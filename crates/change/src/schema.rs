@@ -80,7 +80,8 @@ pub enum Kind {
     Enum,
     Array(Box<Kind>),
     Range,
-    Composite,
+    /// Its attributes, in order.
+    Composite(Vec<Column>),
     Map,
     Bits,
     /// Anything else: known by its exact text only.

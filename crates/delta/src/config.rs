@@ -1,3 +1,4 @@
+use crate::rows::ColumnTypes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,8 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
+    /// Types of single columns in place of those of the type map.
+    pub types: ColumnTypes,
     pub upkeep: Upkeep,
     /// Between two rows of `_tidewire/cuts`.
     pub cut_interval: Duration,
@@ -69,6 +72,7 @@ impl Config {
             index_dir: None,
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
+            types: ColumnTypes::default(),
             upkeep: Upkeep::default(),
             cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),

@@ -128,7 +128,7 @@ impl View {
     fn decoder(&self, schema: &Schema, columns: impl Iterator<Item = usize>) -> Decoder {
         let place = |i: usize| {
             let column = &self.layout.columns[self.layout.place_of(&schema.columns[i])?];
-            Some((column.name.clone(), column.physical))
+            Some((column.name.clone(), column.physical.clone()))
         };
         Decoder::new(columns.map(place).collect())
     }

@@ -3,7 +3,7 @@
 //! Two keys of one hash would be one row. The hash is SipHash-1-3 under a secret of the index's own, so no choice of keys makes
 //! them meet but by chance, which is 1 in 10^20 for a billion keys.
 
-use crate::rows::{parse_integer, Physical};
+use crate::rows::parse_integer;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -45,7 +45,7 @@ pub struct KeyReader {
 impl KeyReader {
     pub fn new(schema: &Schema, secret: Secret) -> KeyReader {
         let kind = |i: &u16| &schema.columns[usize::from(*i)].ty.kind;
-        let integer = |i: &u16| matches!(Physical::of(kind(i)), Physical::Short | Physical::Integer | Physical::Long);
+        let integer = |i: &u16| matches!(kind(i), Kind::Int16 | Kind::Int32 | Kind::Int64);
         let form = match &schema.key {
             Key::Columns(columns) if columns.len() <= 2 && columns.iter().all(integer) => {
                 Form::Integers(columns.clone())

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use std::collections::HashMap;
-use tidewire_change::{Error, Kind, Result, Type};
+use tidewire_change::{Column, Error, Kind, Result, Type};
 
 /// First oid that a server gives to objects made by users; all below come with the server.
 const FIRST_USER_OID: u32 = 16384;
@@ -27,9 +27,9 @@ pub(crate) struct TypeEntry {
     /// renamed and renamed back.
     #[serde(default)]
     pub labels: Option<Vec<(u32, String, i64)>>,
-    /// attnum and type of a composite's attributes.
+    /// attnum, type, modifier and name of a composite's attributes.
     #[serde(default)]
-    pub attributes: Option<Vec<(i16, u32)>>,
+    pub attributes: Option<Vec<(i16, u32, i32, String)>>,
 }
 
 /// All types of one database but the row types of its tables, as one JSON array.
@@ -40,8 +40,8 @@ pub(crate) const TYPES_SQL: &str = "SELECT coalesce(json_agg(json_build_object(
   'base', t.typbasetype::int8, 'base_typmod', t.typtypmod,
   'labels', CASE WHEN t.typtype = 'e' THEN (SELECT json_agg(json_build_array(e.oid::int8, e.enumlabel, e.xmin::text::int8)
              ORDER BY e.oid) FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid) END,
-  'attributes', CASE WHEN t.typtype = 'c' THEN (SELECT json_agg(json_build_array(a.attnum, a.atttypid::int8)
-             ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+  'attributes', CASE WHEN t.typtype = 'c' THEN (SELECT json_agg(json_build_array(a.attnum, a.atttypid::int8,
+             a.atttypmod, a.attname) ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END)), '[]')
 FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -87,7 +87,21 @@ impl TypeMap {
             };
             return Type { kind: Kind::Array(Box::new(element.kind)), name, builtin: element.builtin };
         }
-        Type { kind: kind(entry, typmod), name: with_typmod(entry, typmod), builtin: oid < FIRST_USER_OID }
+        let kind = match &entry.attributes {
+            Some(attributes) if entry.typtype == 'c' => Kind::Composite(self.columns(attributes)),
+            _ => kind(entry, typmod),
+        };
+        Type { kind, name: with_typmod(entry, typmod), builtin: oid < FIRST_USER_OID }
+    }
+
+    /// A composite can't contain itself, so this ends.
+    fn columns(&self, attributes: &[(i16, u32, i32, String)]) -> Vec<Column> {
+        let column = |(attnum, oid, typmod, name): &(i16, u32, i32, String)| Column {
+            name: name.clone(),
+            ty: self.resolve(*oid, *typmod, None),
+            attribute: i32::from(*attnum),
+        };
+        attributes.iter().map(column).collect()
     }
 
     /// The schema of a base type that an extension brought; its operators live there, too. None for all other types: their
@@ -126,7 +140,7 @@ impl TypeMap {
 
     /// The types that values of a type are made of: its base type, elements, attributes.
     fn parts<'a>(&'a self, entry: &'a TypeEntry) -> impl Iterator<Item = u32> + 'a {
-        let attributes = entry.attributes.iter().flatten().map(|(_, oid)| *oid);
+        let attributes = entry.attributes.iter().flatten().map(|(_, oid, ..)| *oid);
         [entry.base, entry.element].into_iter().filter(|oid| *oid != 0).chain(attributes)
     }
 }
@@ -135,7 +149,7 @@ fn kind(entry: &TypeEntry, typmod: i32) -> Kind {
     match entry.typtype {
         'e' => return Kind::Enum,
         'r' | 'm' => return Kind::Range,
-        'c' => return Kind::Composite,
+        'c' => return Kind::Composite(Vec::new()),
         _ => {}
     }
     match entry.oid {

@@ -1,9 +1,13 @@
-use super::{Physical, DELETED, LSN, SEQ, SPECIAL};
+use super::layout::OP;
+use super::nested::{push_array_element, push_attribute, push_pair};
+use super::{Physical, Stamp, DELETED, LSN, SEQ, SPECIAL, TS};
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, MapArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, MapArray, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use std::fmt::Write;
-use tidewire_change::{text, Datum, Error, Position, Result, Row, RowBuilder};
+use tidewire_change::{text, Datum, Error, Op, Position, Result, Row, RowBuilder};
 
 /// Reads rows out of record batches: the wanted columns as the source's text.
 pub struct Decoder {
@@ -38,6 +42,32 @@ impl Marks {
 
     pub fn deleted(&self, row: usize) -> bool {
         self.deleted.value(row)
+    }
+}
+
+/// What stands beside the values of each row of a batch.
+pub struct Stamps {
+    op: StringArray,
+    ts: TimestampMicrosecondArray,
+}
+
+impl Stamps {
+    pub const COLUMNS: [&str; 5] = [LSN, SEQ, OP, TS, DELETED];
+
+    pub fn of(batch: &RecordBatch) -> Result<Stamps> {
+        let missing = || Error::invalid(format!("a file of the table lacks {OP} or {TS}: it isn't Tidewire's"));
+        let column = |name| batch.column_by_name(name).ok_or_else(missing);
+        Ok(Stamps {
+            op: column(OP)?.as_string_opt().cloned().ok_or_else(missing)?,
+            ts: column(TS)?.as_primitive_opt::<TimestampMicrosecondType>().cloned().ok_or_else(missing)?,
+        })
+    }
+
+    pub fn stamp(&self, marks: &Marks, row: usize) -> Result<Stamp> {
+        let letter = self.op.value(row);
+        let op = letter.bytes().next().and_then(Op::from_letter);
+        let op = op.ok_or_else(|| Error::invalid(format!("a file of the table has a row with the {OP} {letter:?}")))?;
+        Ok(Stamp { position: marks.position(row), op, committed_at: self.ts.value(row) })
     }
 }
 
@@ -78,7 +108,7 @@ impl Decoder {
                     continue;
                 };
                 if !array.is_null(row) {
-                    push(*physical, array, row, &mut scratch, &mut builder);
+                    push(physical, array, row, &mut scratch, &mut builder);
                     continue;
                 }
                 match special.and_then(|map| special_of(map, row, name)) {
@@ -103,31 +133,73 @@ fn special_of<'a>(map: &'a MapArray, row: usize, name: &str) -> Option<&'a str> 
 }
 
 /// Pushes the text of a value that isn't NULL; its type was checked.
-fn push(physical: Physical, array: &ArrayRef, row: usize, scratch: &mut String, out: &mut RowBuilder) {
+fn push(physical: &Physical, array: &ArrayRef, row: usize, scratch: &mut String, out: &mut RowBuilder) {
+    if *physical == Physical::String {
+        return out.push(Datum::Text(array.as_string::<i32>().value(row).as_bytes()));
+    }
     scratch.clear();
-    let integer = |scratch: &mut String, value: i64| write!(scratch, "{value}").expect("a string takes all");
+    print(physical, array, row, scratch);
+    out.push(Datum::Text(scratch.as_bytes()));
+}
+
+/// Appends the text of a value that isn't NULL.
+fn print(physical: &Physical, array: &ArrayRef, row: usize, out: &mut String) {
+    let integer = |out: &mut String, value: i64| write!(out, "{value}").expect("a string takes all");
     match physical {
-        Physical::Boolean => scratch.push(if array.as_boolean().value(row) { 't' } else { 'f' }),
-        Physical::Short => integer(scratch, array.as_primitive::<Int16Type>().value(row).into()),
-        Physical::Integer => integer(scratch, array.as_primitive::<Int32Type>().value(row).into()),
-        Physical::Long => integer(scratch, array.as_primitive::<Int64Type>().value(row)),
-        Physical::Float => text::float4_text(array.as_primitive::<Float32Type>().value(row), scratch),
-        Physical::Double => text::float8_text(array.as_primitive::<Float64Type>().value(row), scratch),
+        Physical::Boolean => out.push(if array.as_boolean().value(row) { 't' } else { 'f' }),
+        Physical::Short => integer(out, array.as_primitive::<Int16Type>().value(row).into()),
+        Physical::Integer => integer(out, array.as_primitive::<Int32Type>().value(row).into()),
+        Physical::Long => integer(out, array.as_primitive::<Int64Type>().value(row)),
+        Physical::Float => text::float4_text(array.as_primitive::<Float32Type>().value(row), out),
+        Physical::Double => text::float8_text(array.as_primitive::<Float64Type>().value(row), out),
         Physical::Decimal { scale, .. } => {
-            text::decimal_text(array.as_primitive::<Decimal128Type>().value(row), scale as u32, scratch);
+            text::decimal_text(array.as_primitive::<Decimal128Type>().value(row), *scale as u32, out);
         }
-        Physical::Binary => text::bytes_text(array.as_binary::<i32>().value(row), scratch),
-        Physical::Date => text::date_text(array.as_primitive::<Date32Type>().value(row), scratch),
+        Physical::Binary => text::bytes_text(array.as_binary::<i32>().value(row), out),
+        Physical::Date => text::date_text(array.as_primitive::<Date32Type>().value(row), out),
         Physical::Timestamp => {
-            text::timestamptz_text(array.as_primitive::<TimestampMicrosecondType>().value(row), scratch);
+            text::timestamptz_text(array.as_primitive::<TimestampMicrosecondType>().value(row), out);
         }
         Physical::TimestampNtz => {
-            text::timestamp_text(array.as_primitive::<TimestampMicrosecondType>().value(row), scratch);
+            text::timestamp_text(array.as_primitive::<TimestampMicrosecondType>().value(row), out);
         }
-        Physical::String => {
-            out.push(Datum::Text(array.as_string::<i32>().value(row).as_bytes()));
-            return;
+        Physical::String => out.push_str(array.as_string::<i32>().value(row)),
+        Physical::List(element) => {
+            let elements = array.as_list::<i32>().value(row);
+            out.push('{');
+            for i in 0..elements.len() {
+                if i > 0 {
+                    out.push(',');
+                }
+                push_array_element(part_text(element, &elements, i).as_deref(), out);
+            }
+            out.push('}');
+        }
+        Physical::Map => {
+            let map = array.as_map();
+            let (keys, values) = (map.keys().as_string::<i32>(), map.values().as_string::<i32>());
+            let (start, end) = (map.value_offsets()[row] as usize, map.value_offsets()[row + 1] as usize);
+            for i in start..end {
+                push_pair(keys.value(i), values.is_valid(i).then(|| values.value(i)), i == start, out);
+            }
+        }
+        Physical::Struct(parts) => {
+            out.push('(');
+            for (i, (part, column)) in parts.iter().zip(array.as_struct().columns()).enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                push_attribute(part_text(&part.physical, column, row).as_deref(), out);
+            }
+            out.push(')');
         }
     }
-    out.push(Datum::Text(scratch.as_bytes()));
+}
+
+fn part_text(physical: &Physical, array: &ArrayRef, row: usize) -> Option<String> {
+    array.is_valid(row).then(|| {
+        let mut text = String::new();
+        print(physical, array, row, &mut text);
+        text
+    })
 }

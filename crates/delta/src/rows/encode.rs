@@ -1,4 +1,5 @@
-use super::builder::ColumnBuilder;
+use super::builder::{map_builder, ColumnBuilder};
+use super::nested::exact;
 use super::Layout;
 use arrow_array::builder::*;
 use arrow_array::{ArrayRef, RecordBatch};
@@ -29,8 +30,7 @@ pub struct Encoder {
 
 impl Encoder {
     pub fn new(layout: Arc<Layout>, rows: usize) -> Encoder {
-        let columns = layout.columns.iter().map(|c| ColumnBuilder::new(c.physical, rows)).collect();
-        let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
+        let columns = layout.columns.iter().map(|c| ColumnBuilder::new(&c.physical, rows)).collect();
         Encoder {
             order: layout.write_order(),
             columns,
@@ -39,7 +39,7 @@ impl Encoder {
             op: StringBuilder::with_capacity(rows, rows),
             ts: TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(super::Physical::Timestamp.arrow()),
             deleted: BooleanBuilder::with_capacity(rows),
-            special: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()),
+            special: map_builder(),
             layout,
         }
     }
@@ -50,15 +50,16 @@ impl Encoder {
         let mut specials = false;
         let mut values = row.columns();
         for place in &self.order {
-            let column = &mut self.columns[*place];
+            let (column, lake) = (&mut self.columns[*place], &self.layout.columns[*place]);
             match values.next() {
                 Some(Datum::Text(text)) => {
-                    if !column.append(text) {
+                    let fits = !lake.configured || exact(&lake.physical, text);
+                    if !(fits && column.append(text)) {
                         column.append_null();
                         // Text that isn't UTF-8 was refused before; any other value is kept as it is written.
                         let text = std::str::from_utf8(text)
                             .map_err(|_| Error::malformed(format!("a value at {} isn't UTF-8", stamp.position)))?;
-                        self.special.keys().append_value(&self.layout.columns[*place].name);
+                        self.special.keys().append_value(&lake.name);
                         self.special.values().append_value(text);
                         specials = true;
                     }

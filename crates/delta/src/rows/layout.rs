@@ -1,4 +1,7 @@
-use arrow_schema::{DataType, Field, Fields, TimeUnit};
+use super::overrides::ColumnTypes;
+use super::physical::{delta_field, escape};
+use super::Physical;
+use arrow_schema::{DataType, Field};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tidewire_change::{Column, Key, Kind, Schema};
@@ -16,81 +19,6 @@ pub const DELETED: &str = "_deleted";
 pub const SPECIAL: &str = "_special";
 const RESERVED: [&str; 6] = [LSN, SEQ, OP, TS, DELETED, SPECIAL];
 
-/// How a column lies in the lake: a Delta primitive type (PROTOCOL.md, "Schema Serialization Format").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Physical {
-    Boolean,
-    Short,
-    Integer,
-    Long,
-    Float,
-    Double,
-    Decimal { precision: u8, scale: i8 },
-    Binary,
-    Date,
-    Timestamp,
-    TimestampNtz,
-    String,
-}
-
-impl Physical {
-    pub fn of(kind: &Kind) -> Physical {
-        match kind {
-            Kind::Bool => Physical::Boolean,
-            Kind::Int16 => Physical::Short,
-            Kind::Int32 => Physical::Integer,
-            Kind::Int64 => Physical::Long,
-            Kind::Float32 => Physical::Float,
-            Kind::Float64 => Physical::Double,
-            Kind::Numeric { precision_scale: Some((precision @ 1..=38, scale)) }
-                if *scale >= 0 && *scale <= *precision as i16 =>
-            {
-                Physical::Decimal { precision: *precision as u8, scale: *scale as i8 }
-            }
-            Kind::Bytes => Physical::Binary,
-            Kind::Date => Physical::Date,
-            Kind::Timestamp => Physical::TimestampNtz,
-            Kind::TimestampTz => Physical::Timestamp,
-            _ => Physical::String,
-        }
-    }
-
-    pub fn arrow(self) -> DataType {
-        match self {
-            Physical::Boolean => DataType::Boolean,
-            Physical::Short => DataType::Int16,
-            Physical::Integer => DataType::Int32,
-            Physical::Long => DataType::Int64,
-            Physical::Float => DataType::Float32,
-            Physical::Double => DataType::Float64,
-            Physical::Decimal { precision, scale } => DataType::Decimal128(precision, scale),
-            Physical::Binary => DataType::Binary,
-            Physical::Date => DataType::Date32,
-            Physical::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Physical::TimestampNtz => DataType::Timestamp(TimeUnit::Microsecond, None),
-            Physical::String => DataType::Utf8,
-        }
-    }
-
-    fn delta(self) -> String {
-        match self {
-            Physical::Boolean => "boolean".into(),
-            Physical::Short => "short".into(),
-            Physical::Integer => "integer".into(),
-            Physical::Long => "long".into(),
-            Physical::Float => "float".into(),
-            Physical::Double => "double".into(),
-            Physical::Decimal { precision, scale } => format!("decimal({precision},{scale})"),
-            Physical::Binary => "binary".into(),
-            Physical::Date => "date".into(),
-            Physical::Timestamp => "timestamp".into(),
-            Physical::TimestampNtz => "timestamp_ntz".into(),
-            Physical::String => "string".into(),
-        }
-    }
-}
-
 /// A column of the lake table that holds (or held) a column of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LakeColumn {
@@ -101,6 +29,15 @@ pub struct LakeColumn {
     pub attribute: i32,
     #[serde(rename = "type")]
     pub physical: Physical,
+    /// The type is one that the configuration asks for: a value that it would print otherwise doesn't fit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configured: bool,
+}
+
+impl LakeColumn {
+    fn is_of(&self, (physical, configured): (Physical, bool)) -> bool {
+        self.physical == physical && self.configured == configured
+    }
 }
 
 /// How one table of the source lies in the lake. Stored with the table.
@@ -117,15 +54,16 @@ pub enum Evolution {
     Same(Layout),
     /// Columns were added.
     Grown(Layout),
-    /// The rows mean something else now: another table took the name, another column a column's name, or the key or a
-    /// type changed.
+    /// A type or the key is another one, or a name is another column's: the rows have to be written anew.
+    Converted(Layout),
+    /// Another table took the name: the rows have nothing to do with it.
     Replaced(Layout),
 }
 
 impl Layout {
-    pub fn new(schema: Arc<Schema>) -> Layout {
+    pub fn new(schema: Arc<Schema>, types: &ColumnTypes) -> Layout {
         let mut layout = Layout { schema: schema.clone(), columns: Vec::with_capacity(schema.columns.len()) };
-        schema.columns.iter().for_each(|column| layout.add(column));
+        schema.columns.iter().for_each(|column| layout.add(column, types));
         layout
     }
 
@@ -152,31 +90,71 @@ impl Layout {
         self.columns.iter().position(same)
     }
 
-    pub fn evolve(&self, schema: &Arc<Schema>) -> Evolution {
+    pub fn evolve(&self, schema: &Arc<Schema>, types: &ColumnTypes) -> Evolution {
         if schema.source_id != self.schema.source_id {
-            return Evolution::Replaced(Layout::new(schema.clone()));
+            return Evolution::Replaced(Layout::new(schema.clone(), types));
         }
         let mut next = Layout { schema: schema.clone(), columns: self.columns.clone() };
         for column in &schema.columns {
             match self.place_of(column) {
-                Some(place) if self.columns[place].physical != Physical::of(&column.ty.kind) => {
-                    return Evolution::Replaced(Layout::new(schema.clone()));
-                }
-                Some(_) => {}
-                // The name is another column's now: what old files hold under it isn't this column's.
+                Some(place) if self.columns[place].is_of(types.of(&schema.table, column)) => {}
+                // What old files hold under the name is of another type, or isn't this column's.
+                Some(_) => return Evolution::Converted(Layout::new(schema.clone(), types)),
                 None if self.columns.iter().any(|c| c.source == column.name) => {
-                    return Evolution::Replaced(Layout::new(schema.clone()));
+                    return Evolution::Converted(Layout::new(schema.clone(), types));
                 }
-                None => next.add(column),
+                None => next.add(column, types),
             }
         }
         if next.key() != self.key() {
-            return Evolution::Replaced(Layout::new(schema.clone()));
+            return Evolution::Converted(Layout::new(schema.clone(), types));
         }
         match next.columns.len() == self.columns.len() {
             true => Evolution::Same(next),
             false => Evolution::Grown(next),
         }
+    }
+
+    /// Have the columns the types that `types` and the type map say?
+    pub fn has_types(&self, types: &ColumnTypes) -> bool {
+        self.schema
+            .columns
+            .iter()
+            .zip(self.places())
+            .all(|(column, place)| self.columns[place].is_of(types.of(&self.schema.table, column)))
+    }
+
+    /// Is a row's key found in another layout's rows by the same columns?
+    pub fn has_key_of(&self, other: &Layout) -> bool {
+        let key = |layout: &Layout| match &layout.schema.key {
+            Key::Columns(columns) => {
+                let column = |i: &u16| &layout.schema.columns[usize::from(*i)];
+                Some(
+                    columns
+                        .iter()
+                        .map(column)
+                        .map(|c| (c.name.clone(), c.attribute, c.ty.kind.clone()))
+                        .collect::<Vec<_>>(),
+                )
+            }
+            Key::Position | Key::WholeRow => None,
+        };
+        key(self).is_some() && key(self) == key(other)
+    }
+
+    /// For each place in `write_order` the column of `old` that its value is taken from when rows are written anew: the one
+    /// that it was before it was renamed or retyped.
+    pub fn sources(&self, old: &Layout) -> Vec<Option<(String, Physical)>> {
+        let source = |place: &usize| {
+            let column = &self.columns[*place];
+            let same = |c: &&LakeColumn| match (c.attribute, column.attribute) {
+                (0, _) | (_, 0) => c.source == column.source,
+                (a, b) => a == b,
+            };
+            // A column that was renamed may be there twice: the last one is the one that is written.
+            old.columns.iter().rev().find(same).map(|c| (c.name.clone(), c.physical.clone()))
+        };
+        self.write_order().iter().map(source).collect()
     }
 
     /// The key as places in `columns`, with the kinds that decide which spellings are equal.
@@ -193,7 +171,7 @@ impl Layout {
         }
     }
 
-    fn add(&mut self, column: &Column) {
+    fn add(&mut self, column: &Column, types: &ColumnTypes) {
         let mut name = escape(&column.name);
         let reserved = |name: &str| RESERVED.iter().any(|r| name.to_lowercase().starts_with(r));
         // Delta tells names apart without regard to case.
@@ -201,12 +179,13 @@ impl Layout {
         while reserved(&name) || taken(&name) {
             name = format!("_src{name}");
         }
-        let physical = Physical::of(&column.ty.kind);
-        self.columns.push(LakeColumn { name, source: column.name.clone(), attribute: column.attribute, physical });
+        let (physical, configured) = types.of(&self.schema.table, column);
+        let (source, attribute) = (column.name.clone(), column.attribute);
+        self.columns.push(LakeColumn { name, source, attribute, physical, configured });
     }
 
     pub fn has_ntz(&self) -> bool {
-        self.columns.iter().any(|c| c.physical == Physical::TimestampNtz)
+        self.columns.iter().any(|c| c.physical.contains(&Physical::TimestampNtz))
     }
 
     /// The table's columns in Arrow, ours last.
@@ -218,43 +197,20 @@ impl Layout {
         fields.push(Field::new(OP, DataType::Utf8, true));
         fields.push(Field::new(TS, Physical::Timestamp.arrow(), true));
         fields.push(Field::new(DELETED, DataType::Boolean, true));
-        let entry =
-            Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)]);
-        let entry = Arc::new(Field::new("key_value", DataType::Struct(entry), false));
-        fields.push(Field::new(SPECIAL, DataType::Map(entry, false), true));
+        fields.push(Field::new(SPECIAL, Physical::Map.arrow(), true));
         Arc::new(arrow_schema::Schema::new(fields))
     }
 
     /// Delta's `schemaString`.
     pub fn delta(&self) -> String {
-        let field = |name: &str, ty: serde_json::Value| serde_json::json!({"name": name, "type": ty, "nullable": true, "metadata": {}});
         let mut fields: Vec<serde_json::Value> =
-            self.columns.iter().map(|c| field(&c.name, c.physical.delta().into())).collect();
+            self.columns.iter().map(|c| delta_field(&c.name, c.physical.delta())).collect();
         for (name, ty) in [(LSN, "long"), (SEQ, "long"), (OP, "string"), (TS, "timestamp"), (DELETED, "boolean")] {
-            fields.push(field(name, ty.into()));
+            fields.push(delta_field(name, ty.into()));
         }
-        let map =
-            serde_json::json!({"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": true});
-        fields.push(field(SPECIAL, map));
+        fields.push(delta_field(SPECIAL, Physical::Map.delta()));
         serde_json::json!({"type": "struct", "fields": fields}).to_string()
     }
-}
-
-/// Without column mapping Delta forbids some characters in names. They, and `%`, become `%XX`.
-fn escape(name: &str) -> String {
-    if !name.contains([' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '=', '%']) {
-        return name.to_string();
-    }
-    let mut escaped = String::with_capacity(name.len() + 8);
-    for c in name.chars() {
-        match c {
-            ' ' | ',' | ';' | '{' | '}' | '(' | ')' | '\n' | '\t' | '=' | '%' => {
-                escaped.push_str(&format!("%{:02X}", c as u32));
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -284,27 +240,45 @@ mod tests {
     #[test]
     fn names_that_are_ours_or_that_delta_forbids_are_mapped_and_never_meet() {
         let columns = ["id", "_lsn", "_LSN_x", "ID", "a b", "a%20b", "_src_lsn"].map(|n| (n, Kind::Text, 0));
-        let layout = Layout::new(schema(&columns, 1));
+        let layout = Layout::new(schema(&columns, 1), &ColumnTypes::default());
         assert_eq!(names(&layout), ["id", "_src_lsn", "_src_LSN_x", "_srcID", "a%20b", "a%2520b", "_src_src_lsn"]);
     }
 
     #[test]
-    fn a_dropped_column_stays_an_added_one_grows_and_a_retyped_or_taken_over_one_replaces() {
-        let one = Layout::new(schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1));
-        let Evolution::Grown(two) = one.evolve(&schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 3)], 1)) else {
-            panic!()
-        };
+    fn a_dropped_column_stays_an_added_one_grows_and_a_retyped_or_taken_over_one_is_written_anew() {
+        let types = ColumnTypes::default();
+        let one = Layout::new(schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1), &types);
+        let grown = one.evolve(&schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 3)], 1), &types);
+        let Evolution::Grown(two) = grown else { panic!() };
         assert_eq!((names(&two), two.write_order()), (vec!["id", "a", "b"], vec![0, 2, 1]));
-        assert!(matches!(two.evolve(&one.schema), Evolution::Same(_)));
+        assert!(matches!(two.evolve(&one.schema, &types), Evolution::Same(_)));
         let again = schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 4)], 1);
-        let Evolution::Replaced(three) = two.evolve(&again) else { panic!() };
+        let Evolution::Converted(three) = two.evolve(&again, &types) else { panic!() };
         assert_eq!(names(&three), ["id", "a"]);
+        assert_eq!(three.sources(&two), [Some(("id".into(), Physical::Integer)), None], "another column's values");
         let swapped = schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 2), ("a", Kind::Text, 3)], 1);
-        assert!(matches!(two.evolve(&swapped), Evolution::Replaced(_)), "two columns swapped their names");
-        for (columns, source_id) in
-            [(vec![("id", Kind::Int64, 1)], 1), (vec![("id", Kind::Int32, 1)], 2), (vec![("k", Kind::Int32, 1)], 1)]
+        let Evolution::Converted(four) = two.evolve(&swapped, &types) else { panic!() };
+        let from = |name: &str, physical| Some((name.to_string(), physical));
+        let sources = [from("id", Physical::Integer), from("a", Physical::String), from("b", Physical::String)];
+        assert_eq!(four.sources(&two), sources, "two columns swapped their names");
+        for columns in [[("id", Kind::Int64, 1), ("a", Kind::Text, 2)], [("id", Kind::Int32, 1), ("a", Kind::Jsonb, 2)]]
         {
-            assert!(matches!(one.evolve(&schema(&columns, source_id)), Evolution::Replaced(_)));
+            let evolution = one.evolve(&schema(&columns, 1), &types);
+            assert_eq!(matches!(evolution, Evolution::Converted(_)), columns[0].1 == Kind::Int64);
         }
+        assert!(matches!(one.evolve(&schema(&[("k", Kind::Int32, 1)], 1), &types), Evolution::Converted(_)));
+        assert!(matches!(one.evolve(&schema(&[("id", Kind::Int32, 1)], 2), &types), Evolution::Replaced(_)));
+    }
+
+    #[test]
+    fn a_type_that_the_configuration_asks_for_wins_and_a_change_of_it_writes_the_rows_anew() {
+        let mut types = ColumnTypes::default();
+        let schema = schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1);
+        let plain = Layout::new(schema.clone(), &types);
+        types.set("public.t.a", "long").unwrap();
+        let asked = Layout::new(schema.clone(), &types);
+        assert_eq!((&asked.columns[1].physical, asked.columns[1].configured), (&Physical::Long, true));
+        assert!(matches!(plain.evolve(&schema, &types), Evolution::Converted(_)));
+        assert!(matches!(asked.evolve(&schema, &types), Evolution::Same(_)));
     }
 }

@@ -4,10 +4,15 @@ mod builder;
 mod decode;
 mod encode;
 mod layout;
+mod nested;
+mod overrides;
+mod physical;
 mod stats;
 
 pub use builder::parse_integer;
-pub use decode::{Decoder, Marks};
+pub use decode::{Decoder, Marks, Stamps};
 pub use encode::{Encoder, Stamp};
-pub use layout::{Evolution, Layout, Physical, DELETED, LSN, SEQ, SPECIAL, TS};
+pub use layout::{Evolution, Layout, DELETED, LSN, SEQ, SPECIAL, TS};
+pub use overrides::ColumnTypes;
+pub use physical::Physical;
 pub use stats::{column_is_null_only, Stats};

@@ -41,7 +41,10 @@ pub struct Stats {
 impl Stats {
     pub fn new(layout: &Layout) -> Stats {
         let ours = [(LSN, Physical::Long), (SEQ, Physical::Long), (TS, Physical::Timestamp)];
-        let columns = layout.columns.iter().take(COLUMNS_MAX).map(|c| (c.name.as_str(), c.physical)).chain(ours);
+        let columns =
+            layout.columns.iter().take(COLUMNS_MAX).map(|c| (c.name.as_str(), c.physical.clone())).chain(ours);
+        // Lists, maps and structs have no bounds, and readers differ on what their counts mean.
+        let columns = columns.filter(|(_, physical)| !physical.is_nested());
         let column = |(name, physical): (&str, Physical)| ColumnStats {
             name: name.into(),
             physical,
@@ -57,7 +60,7 @@ impl Stats {
             match batch.column_by_name(&column.name) {
                 Some(array) => {
                     column.nulls += array.null_count() as u64;
-                    let bounds = bounds_of(column.physical, array);
+                    let bounds = bounds_of(&column.physical, array);
                     column.bounds = std::mem::replace(&mut column.bounds, Bounds::None).and(bounds);
                 }
                 None => column.nulls += batch.num_rows() as u64,
@@ -103,7 +106,7 @@ impl ColumnStats {
     /// The JSON text of the lower or upper bound.
     fn bound(&self, high: bool) -> Option<String> {
         let pick = |low: i64, upper: i64| if high { upper } else { low };
-        Some(match (&self.bounds, self.physical) {
+        Some(match (&self.bounds, &self.physical) {
             (Bounds::Integer(low, upper), Physical::Date) => {
                 let mut date = String::new();
                 text::date_text(pick(*low, *upper) as i32, &mut date);
@@ -121,10 +124,10 @@ impl ColumnStats {
             (Bounds::Integer(low, upper), _) => pick(*low, *upper).to_string(),
             (Bounds::Float(low, upper), _) => format!("{:?}", if high { *upper } else { *low }),
             (Bounds::Decimal(low, upper), Physical::Decimal { precision, scale })
-                if precision <= DECIMAL_DIGITS_MAX =>
+                if *precision <= DECIMAL_DIGITS_MAX =>
             {
                 let mut number = String::new();
-                text::decimal_text(if high { *upper } else { *low }, scale as u32, &mut number);
+                text::decimal_text(if high { *upper } else { *low }, *scale as u32, &mut number);
                 number
             }
             (Bounds::Text(low, _), _) if !high => quoted(cut(low).0),
@@ -160,7 +163,7 @@ impl Bounds {
     }
 }
 
-fn bounds_of(physical: Physical, array: &ArrayRef) -> Bounds {
+fn bounds_of(physical: &Physical, array: &ArrayRef) -> Bounds {
     match physical {
         Physical::Short => integers::<Int16Type>(array),
         Physical::Integer => integers::<Int32Type>(array),
@@ -178,6 +181,7 @@ fn bounds_of(physical: Physical, array: &ArrayRef) -> Bounds {
             None => Bounds::None,
         },
         Physical::Boolean | Physical::Binary => Bounds::None,
+        Physical::List(_) | Physical::Map | Physical::Struct(_) => Bounds::None,
     }
 }
 

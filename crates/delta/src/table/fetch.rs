@@ -52,7 +52,7 @@ impl Table {
         }
         let column = |(place, needed): (&usize, bool)| {
             let column = &layout.columns[*place];
-            needed.then(|| (column.name.clone(), column.physical))
+            needed.then(|| (column.name.clone(), column.physical.clone()))
         };
         order.iter().zip(needed).map(column).collect()
     }
@@ -75,8 +75,9 @@ impl Table {
         // A file that is older than a column has no count of it, and none of its values.
         let counted = |name: &str| stats.get("nullCount").is_some_and(|counts| counts.get(name).is_some());
         dropped.iter().any(|place| {
-            let name = &layout.columns[*place].name;
-            (counted(name) || *place >= 32) && !column_is_null_only(&stats, name)
+            let column = &layout.columns[*place];
+            let name = &column.name;
+            (counted(name) || *place >= 32 || column.physical.is_nested()) && !column_is_null_only(&stats, name)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! One table of the lake: its log, index, what waits for the next commit, and its upkeep.
 
 mod commit;
+mod convert;
 mod fetch;
 mod files;
 mod foreign;
@@ -60,6 +61,9 @@ pub struct Table {
     state: State,
     mark: Mark,
     layout: Arc<Layout>,
+    /// The columns have the types that the type map and the configuration say now; they may have changed since the table was
+    /// written last.
+    has_types_wanted: bool,
     /// None for tables whose rows are known by position only.
     keys: Option<KeyReader>,
     files: Files,
@@ -136,6 +140,7 @@ impl Table {
             topic: topic_of(&layout.schema.table),
             pending: Pending::new(&mark),
             upkeep: upkeep::Upkeep::new(&state),
+            has_types_wanted: layout.has_types(&config.types),
             store,
             config,
             state,
@@ -151,7 +156,7 @@ impl Table {
     /// Makes the table: version 0 holds its columns and no rows.
     pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>) -> Result<Table> {
         store.make_folder(log::FOLDER)?;
-        let layout = Layout::new(schema);
+        let layout = Layout::new(schema, &config.types);
         let mark = Mark {
             format: FORMAT,
             owner: config.owner(),
@@ -235,14 +240,19 @@ impl Table {
     /// with its first change, whose position says from when on.
     pub fn prepare(&mut self, schema: &Arc<Schema>) -> Result<()> {
         self.open_index()?;
-        if self.layout.schema == *schema {
+        if self.is_laid_out_as(schema) {
             return Ok(());
         }
-        match self.layout.evolve(schema) {
+        match self.layout.evolve(schema, &self.config.types) {
             Evolution::Same(layout) => self.adopt(layout, false),
             Evolution::Grown(layout) => self.adopt(layout, true),
-            Evolution::Replaced(_) => Ok(()),
+            Evolution::Converted(_) | Evolution::Replaced(_) => Ok(()),
         }
+    }
+
+    /// Is the table's layout the one that follows from this schema and the configuration?
+    fn is_laid_out_as(&self, schema: &Arc<Schema>) -> bool {
+        self.has_types_wanted && (Arc::ptr_eq(&self.layout.schema, schema) || self.layout.schema == *schema)
     }
 
     fn adopt(&mut self, layout: Layout, columns_changed: bool) -> Result<()> {
@@ -251,6 +261,7 @@ impl Table {
         let secret = self.secret();
         self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, secret));
         self.layout = Arc::new(layout);
+        self.has_types_wanted = true;
         self.pending.layout_changed = true;
         self.pending.columns_changed |= columns_changed;
         Ok(())

@@ -33,7 +33,7 @@ impl KeyScan {
         let places = layout.places();
         let lake = |i: &usize| {
             let column = &layout.columns[places[*i]];
-            Some((column.name.clone(), column.physical))
+            Some((column.name.clone(), column.physical.clone()))
         };
         let key = match &schema.key {
             Key::Columns(columns) => Key::Columns((0..columns.len() as u16).collect()),

@@ -36,22 +36,29 @@ impl Table {
         self.open_index()?;
         let mut written = Written::default();
         let TableBatch { schema, mut truncate, mut changes } = batch;
-        if self.layout.schema != schema {
-            match self.layout.evolve(&schema) {
+        if !self.is_laid_out_as(&schema) {
+            let evolution = self.layout.evolve(&schema, &self.config.types);
+            let is_other_kind = matches!(evolution, Evolution::Converted(_) | Evolution::Replaced(_));
+            if is_other_kind && self.layout.schema != schema {
+                // A repetition of what came before the table changed its kind.
+                let since = self.pending.since.unwrap_or(Position::ZERO);
+                let all = changes.len();
+                changes.retain(|change| change.position >= since);
+                truncate = truncate.filter(|at| *at >= since);
+                written.stale += (all - changes.len()) as u64;
+                if changes.is_empty() && truncate.is_none() {
+                    return Ok(written);
+                }
+            }
+            match evolution {
                 Evolution::Same(layout) => self.adopt(layout, false)?,
                 Evolution::Grown(layout) => self.adopt(layout, true)?,
-                Evolution::Replaced(layout) => {
-                    // A repetition of what came before the table changed its kind.
-                    let since = self.pending.since.unwrap_or(Position::ZERO);
-                    let all = changes.len();
-                    changes.retain(|change| change.position >= since);
-                    truncate = truncate.filter(|at| *at >= since);
-                    written.stale += (all - changes.len()) as u64;
-                    if changes.is_empty() && truncate.is_none() {
-                        return Ok(written);
-                    }
+                // Nothing of it would stay.
+                Evolution::Converted(layout) if truncate.is_some_and(|at| at >= self.pending.high) => {
                     self.replace(layout)?;
                 }
+                Evolution::Converted(layout) => self.convert(layout)?,
+                Evolution::Replaced(layout) => self.replace(layout)?,
             }
         }
         if let Some(first) = changes.iter().map(|change| change.position).chain(truncate).min() {

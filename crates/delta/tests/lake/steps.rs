@@ -146,7 +146,13 @@ async fn checkpoints_stand_for_the_commits_before_them_and_old_files_go_after_th
     assert_eq!(expected.len(), 30);
     for reader in readers::READERS {
         assert_eq!(
-            readers::read_with(reader, &config, &schema, &[("id", "integer"), ("name", "string")]).len(),
+            readers::read_with(
+                reader,
+                &config,
+                &schema,
+                &[("id".into(), "integer".into()), ("name".into(), "string".into())]
+            )
+            .len(),
             30,
             "{reader}"
         );

@@ -9,6 +9,18 @@ fn numeric(precision: u16, scale: i16) -> Kind {
     Kind::Numeric { precision_scale: Some((precision, scale)) }
 }
 
+fn list(element: Kind) -> Kind {
+    Kind::Array(Box::new(element))
+}
+
+fn pair() -> Kind {
+    Kind::Composite(vec![column("n", Kind::Int32, 1), column("some text", Kind::Text, 2)])
+}
+
+fn nested() -> Kind {
+    Kind::Composite(vec![column("day", Kind::Date, 1), column("list", list(Kind::Int64), 2), column("pair", pair(), 3)])
+}
+
 #[tokio::test]
 async fn every_value_of_every_type_comes_back_as_it_was_written() {
     let cases: Vec<(&str, Kind, &[&str])> = vec![
@@ -53,10 +65,20 @@ async fn every_value_of_every_type_comes_back_as_it_was_written() {
         ("j", Kind::Json, &["{\"a\" : 1.0, \"a\":2}", "null"]),
         ("jb", Kind::Jsonb, &["{\"a\": 100000000000000000000000000000000000000000}"]),
         ("e", Kind::Enum, &["it's"]),
-        ("a", Kind::Array(Box::new(Kind::Int32)), &["[0:1]={1,NULL}", "{{1,2},{3,4}}", "{}"]),
+        ("a", list(Kind::Int32), &["[0:1]={1,NULL}", "{{1,2},{3,4}}", "{}", "{1,NULL,-3}"]),
+        ("texts", list(Kind::Text), &["{a,\"\",NULL,\"null\",\"a b\",\"{\\\"\\\\,}\"}", "{ä,\"\n\"}"]),
+        ("days", list(Kind::Date), &["{2024-02-29,NULL}", "{infinity,2024-02-29}"]),
+        ("times", list(Kind::TimestampTz), &["{\"2024-02-29 12:00:00.5+00\"}", "{\"0044-03-15 12:00:00+00 BC\"}"]),
+        ("locals", list(Kind::Timestamp), &["{\"2024-02-29 12:00:00.000001\"}"]),
+        ("decimals", list(numeric(12, 2)), &["{1.00,-0.01}", "{NaN}"]),
+        ("blobs", list(Kind::Bytes), &["{\"\\\\x00ff\",\"\\\\x\"}"]),
+        ("flags", list(Kind::Bool), &["{t,f,NULL}"]),
+        ("pairs", list(pair()), &["{\"(1,\\\"a b\\\")\",NULL,\"(,)\"}", "{\"(x,y)\"}"]),
+        ("maps", list(Kind::Map), &["{\"\\\"a\\\"=>\\\"1\\\"\"}"]),
         ("r", Kind::Range, &["[1,10)", "empty"]),
-        ("c", Kind::Composite, &["(1,\"a b\",)"]),
-        ("m", Kind::Map, &["\"a\"=>NULL"]),
+        ("c", pair(), &["(1,\"a b\")", "(,)", "(,\"\")", "(1,\"\\\\\"\"(\")"]),
+        ("nested", nested(), &["(2024-02-29,\"{1,2}\",\"(1,x)\")", "(infinity,,)", "(,{},\"(,)\")", "(,,)"]),
+        ("m", Kind::Map, &["\"a\"=>NULL", "", "\"\"=>\"\", \"b\"=>\"\\\"\\\\\", \"cc\"=>\"NULL\""]),
         ("bits", Kind::Bits, &["10110", ""]),
         ("ch", Kind::Char, &["ab   "]),
         ("ci", Kind::CaseInsensitiveText, &["Straße"]),

@@ -17,12 +17,16 @@ pub fn python() -> PathBuf {
 /// The live rows that a reader sees, sorted as text.
 pub fn read(reader: &str, config: &Config, schema: &Schema) -> Vec<Values> {
     let columns = validator::columns_of(&folder_of(config, schema), schema);
-    let columns: Vec<(&str, &str)> = columns.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
     read_with(reader, config, schema, &columns)
 }
 
 /// The same, the lake's columns and their types given.
-pub fn read_with(reader: &str, config: &Config, schema: &Schema, columns: &[(&str, &str)]) -> Vec<Values> {
+pub fn read_with(
+    reader: &str,
+    config: &Config,
+    schema: &Schema,
+    columns: &[(String, serde_json::Value)],
+) -> Vec<Values> {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testbed/readers.py");
     let table = folder_of(config, schema);
     let columns = serde_json::to_string(columns).unwrap();

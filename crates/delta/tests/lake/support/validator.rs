@@ -142,11 +142,11 @@ fn bounds(stats: &Value, name: &str, array: &arrow_array::ArrayRef) {
 }
 
 /// For each column of the source its name in the lake and its Delta type.
-pub fn columns_of(table: &Path, schema: &Schema) -> Vec<(String, String)> {
+pub fn columns_of(table: &Path, schema: &Schema) -> Vec<(String, Value)> {
     let mut commits: Vec<_> = fs::read_dir(table.join("_delta_log")).unwrap().map(|e| e.unwrap().path()).collect();
     commits.sort();
     let mut layout = Value::Null;
-    let mut types: BTreeMap<String, String> = BTreeMap::new();
+    let mut types: BTreeMap<String, Value> = BTreeMap::new();
     for path in commits.iter().filter(|p| p.extension().is_some_and(|e| e == "json")) {
         for line in fs::read_to_string(path).unwrap().lines() {
             let action: Value = serde_json::from_str(line).unwrap();
@@ -156,8 +156,7 @@ pub fn columns_of(table: &Path, schema: &Schema) -> Vec<(String, String)> {
             if let Some(text) = action["metaData"]["schemaString"].as_str() {
                 let schema: Value = serde_json::from_str(text).unwrap();
                 for field in schema["fields"].as_array().unwrap() {
-                    let kind = field["type"].as_str().unwrap_or("map");
-                    types.insert(field["name"].as_str().unwrap().into(), kind.into());
+                    types.insert(field["name"].as_str().unwrap().into(), field["type"].clone());
                 }
             }
         }

@@ -1,0 +1,167 @@
+//! Writes the table's rows anew under another layout, in one commit: readers see the old rows until then and all of them
+//! from then on. A value goes by its text from the old type to the new one; what the new type can't hold is in `_special`
+//! until the source's own row comes.
+
+use super::Table;
+use crate::data::{self, FileWriter, Rows};
+use crate::index::{KeyMap, Place};
+use crate::key::copy_key;
+use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
+use arrow_array::RecordBatch;
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+use tidewire_change::{Key, Op, Result, Row};
+
+/// A file whose rows are written anew.
+struct Input {
+    path: Arc<str>,
+    struck: RoaringBitmap,
+    /// Written since the last commit: no version has it.
+    is_pending: bool,
+}
+
+struct Conversion {
+    decoder: Decoder,
+    /// The key is what it was: each row has one, and no two have the same.
+    has_same_key: bool,
+    /// Copies of equal rows that were met, for tables without a key.
+    copies: KeyMap<u32>,
+}
+
+impl Table {
+    pub(super) fn convert(&mut self, layout: Layout) -> Result<()> {
+        self.flush()?;
+        let inputs = self.all_files()?;
+        let mut conversion = Conversion {
+            decoder: Decoder::new(layout.sources(&self.layout)),
+            has_same_key: layout.has_key_of(&self.layout),
+            copies: KeyMap::default(),
+        };
+        self.pending.since = None;
+        self.adopt(layout, true)?;
+        self.start_index_anew()?;
+        for input in inputs {
+            self.convert_file(&input, &mut conversion)?;
+            if input.is_pending {
+                self.store.remove(&input.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files with rows, and what is struck in them. They are struck off what waits: all of them go.
+    fn all_files(&mut self) -> Result<Vec<Input>> {
+        let mut inputs = Vec::new();
+        let mut strikes = std::mem::take(&mut self.pending.strikes);
+        let numbers: Vec<u32> = self.files.live.keys().copied().collect();
+        for number in numbers {
+            if !self.pending.removed.insert(number) {
+                continue;
+            }
+            let mut struck = strikes.remove(&number).unwrap_or_default();
+            if let Some(vector) = self.files.vector(&self.store, number)? {
+                struck |= vector.as_ref();
+            }
+            inputs.push(Input { path: self.files.live[&number].path.clone(), struck, is_pending: false });
+        }
+        for (number, file) in std::mem::take(&mut self.pending.files) {
+            let struck = strikes.remove(&number).unwrap_or_default();
+            inputs.push(Input { path: file.path, struck, is_pending: true });
+        }
+        Ok(inputs)
+    }
+
+    /// An index for the keys of the layout, without an entry. After a crash before the commit it is built from the files.
+    fn start_index_anew(&mut self) -> Result<()> {
+        let nothing = self.stamp_of_nothing();
+        match (&self.keys, &mut self.index) {
+            (None, _) => self.index = None,
+            (Some(_), None) => self.index = Some(self.empty_index()?),
+            (Some(_), Some(index)) => {
+                index.discard();
+                index.clear(nothing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn convert_file(&mut self, input: &Input, conversion: &mut Conversion) -> Result<()> {
+        let store = self.store.clone();
+        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow())?;
+        let number = self.files.reserve();
+        let columns: Vec<String> =
+            conversion.decoder.projection().into_iter().chain(Stamps::COLUMNS).map(String::from).collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        data::read(&store, &input.path, &columns, Rows::But(Some(&input.struck)), |_, batch| {
+            let rows = self.kept_rows(batch, conversion, (number, writer.rows() as u32))?;
+            let mut encoder = Encoder::new(self.layout.clone(), rows.len());
+            rows.iter().try_for_each(|(row, stamp)| encoder.push(row, *stamp))?;
+            writer.write(&encoder.finish()?)?;
+            self.index.as_mut().map_or(Ok(()), |index| index.spill())
+        })?;
+        let written = writer.finish()?;
+        match written.rows {
+            0 => self.store.remove(&written.path),
+            _ => {
+                self.pending.files.insert(number, written);
+                Ok(())
+            }
+        }
+    }
+
+    /// The rows of a batch that the layout's key has a place for; their keys are put into the index. `at`: file and number
+    /// of the next row.
+    fn kept_rows(
+        &mut self,
+        batch: &RecordBatch,
+        conversion: &mut Conversion,
+        (file, first): (u32, u32),
+    ) -> Result<Vec<(Row, Stamp)>> {
+        let (marks, stamps) = (Marks::of(batch)?, Stamps::of(batch)?);
+        let mut read = Vec::with_capacity(batch.num_rows());
+        conversion.decoder.rows(batch, |i, row| {
+            read.push((row, stamps.stamp(&marks, i)?));
+            Ok(())
+        })?;
+        let mut kept = Vec::with_capacity(read.len());
+        for (row, stamp) in read {
+            let place = Place {
+                file,
+                row: first + kept.len() as u32,
+                position: stamp.position,
+                deleted: stamp.op == Op::Delete,
+            };
+            if self.put_converted(&row, place, conversion)? {
+                kept.push((row, stamp));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// False: the row has no place under the new key. What replaces it is read from the source.
+    fn put_converted(&mut self, row: &Row, place: Place, conversion: &mut Conversion) -> Result<bool> {
+        let Some(keys) = self.keys.as_mut() else { return Ok(!place.deleted) };
+        let Some(index) = self.index.as_mut() else { return Ok(!place.deleted) };
+        if conversion.has_same_key {
+            index.put(keys.key(row)?, place);
+            return Ok(true);
+        }
+        // A deleted row is known by its old key alone.
+        if place.deleted {
+            return Ok(false);
+        }
+        let Ok(mut key) = keys.key(row) else { return Ok(false) };
+        if self.layout.schema.key == Key::WholeRow {
+            let copies = conversion.copies.entry(key).or_insert(0);
+            key = copy_key(key, *copies);
+            *copies += 1;
+        } else if let Some(held) = index.lookup(&[key])[0] {
+            if held.position >= place.position {
+                return Ok(false);
+            }
+            self.pending.strikes.entry(held.file).or_default().insert(held.row);
+        }
+        index.put(key, place);
+        Ok(true)
+    }
+}
