@@ -1,6 +1,6 @@
 """Reads copies back and gives every value as the source's canonical text: Delta tables through DuckDB's delta extension,
 replica tables through their `_current` view. Independent of Tidewire's own code on purpose."""
-import datetime, decimal, glob, importlib.util, math, os, re, struct, threading
+import datetime, decimal, fractions, glob, importlib.util, math, os, re, struct, threading
 import duckdb
 
 _local = threading.local()
@@ -75,13 +75,22 @@ def float_text(value, kind):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    digits = 15
-    if kind == "FLOAT":
-        same = lambda s: struct.pack("f", float(s)) == struct.pack("f", value)
-        mantissa = next(s for s in ("%.*e" % (n, value) for n in range(0, 10)) if same(s))
-        digits = 6
-    else:
-        mantissa = next(s for s in ("%.*e" % (n, value) for n in range(0, 18)) if float(s) == value)
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    digits = 6 if kind == "FLOAT" else 15
+    form, bits = ("f", "i") if kind == "FLOAT" else ("d", "q")
+    number = struct.unpack(bits, struct.pack(form, value))[0]
+    near = [struct.unpack(form, struct.pack(bits, number + step))[0] for step in (-1, 1)]
+    near = [n for n in near if math.isfinite(n)]
+    middles = [(fractions.Fraction(value) + fractions.Fraction(n)) / 2 for n in near]
+
+    def same(text):
+        if struct.pack(form, float(text)) != struct.pack(form, value):
+            return False
+        # What lies just between two floats isn't taken for either, though it reads back as the even one.
+        return fractions.Fraction(text) not in middles
+
+    mantissa = next(s for s in ("%.*e" % (n, value) for n in range(0, 18)) if same(s))
     base, exponent = mantissa.split("e")
     exponent = int(exponent)
     if -4 <= exponent < digits:

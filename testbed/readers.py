@@ -13,6 +13,8 @@ import json
 import os
 import sys
 
+import canonical
+
 
 def rows_duckdb(path):
     import duckdb
@@ -106,8 +108,7 @@ def text_of(value, kind):
     if kind == "boolean":
         return "t" if value else "f"
     if kind in ("float", "double"):
-        # Compared as numbers: whoever checks parses both sides.
-        return repr(float(value))
+        return canonical.float_text(float(value), "FLOAT" if kind == "float" else "DOUBLE")
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").split(",")[1])
         number = decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-scale), context=decimal.Context(prec=60))

@@ -4,7 +4,7 @@ use crate::config::{Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
@@ -152,9 +152,32 @@ impl journal::Merge for NativeMerge {
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
-        SinkKind::Delta { path } => Box::new(DeltaSink::new(delta::Config::new(path, &config.name, &sink.name))),
+        SinkKind::Delta { path, types } => Box::new(DeltaSink::new(lake(config, sink, path, types)?)),
         SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
     })
+}
+
+fn lake(config: &Config, sink: &SinkConfig, path: &Path, types: &BTreeMap<String, String>) -> Result<delta::Config> {
+    let mut settings = delta::Config::new(path, &config.name, &sink.name);
+    for (column, ty) in types {
+        settings.types.set(column, ty).map_err(|what| Error::invalid(format!("{column}: {ty}: {what}")))?;
+    }
+    Ok(settings)
+}
+
+/// What is wrong about a column's name or its type in a Delta sink's `types`.
+pub fn check_column_type(column: &str, ty: &str) -> Result<(), String> {
+    let error = match delta::ColumnTypes::default().set(column, ty) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    let near = |name: &&&str| strsim::jaro_winkler(name, &ty.to_lowercase());
+    match delta::ColumnTypes::NAMES.iter().max_by(|a, b| near(a).total_cmp(&near(b))).filter(|name| near(name) > 0.7) {
+        Some(name) if !delta::ColumnTypes::NAMES.contains(&ty) => {
+            Err(format!("{error}, not `{ty}`, did you mean `{name}`?"))
+        }
+        _ => Err(format!("{error}, not `{ty}`")),
+    }
 }
 
 fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<String>) -> Result<postgres_sink::Config> {
@@ -167,9 +190,7 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(connection(&config.source.url)?)),
-        Some((sink, SinkKind::Delta { path })) => {
-            Box::new(DeltaInspect::new(delta::Config::new(path, &config.name, &sink.name)))
-        }
+        Some((sink, SinkKind::Delta { path, types })) => Box::new(DeltaInspect::new(lake(config, sink, path, types)?)),
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
         }

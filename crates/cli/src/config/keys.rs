@@ -17,6 +17,8 @@ pub enum Kind {
     Flag,
     Choice(&'static [&'static str]),
     Texts,
+    /// Texts under names that the user picks.
+    Pairs,
     Section(&'static [Key]),
     /// Sections under names that the user picks.
     Named(&'static [Key]),
@@ -145,7 +147,17 @@ const SINK: &[Key] = &[
     key("postgres", Kind::Section(SINK_POSTGRES), "Replica tables in a PostgreSQL database."),
 ];
 
-const SINK_DELTA: &[Key] = &[key("path", Kind::Path, "The folder. Made when it is missing.").required()];
+const SINK_DELTA: &[Key] = &[
+    key("path", Kind::Path, "The folder. Made when it is missing.").required(),
+    key(
+        "types",
+        Kind::Pairs,
+        "Types of single columns, as `schema.table.column: type`, in place of those that docs/delta.md lists: text, boolean, \
+         short, integer, long, float, double, decimal(P,S), binary, date, timestamp or timestamp_ntz. A value that would be \
+         printed otherwise is NULL there and exact in `_special`. A change of it writes the table anew with the table's next \
+         change.",
+    ),
+];
 
 const SINK_POSTGRES: &[Key] = &[
     key("url", Kind::Secret, "Address of the replica's database, as in source.postgres.url.").required(),

@@ -10,8 +10,10 @@ mod yaml;
 
 pub use reference::reference;
 
+use crate::catalog;
 use crate::secret::Secret;
 use section::Section;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -64,12 +66,11 @@ pub struct SinkConfig {
 pub enum SinkKind {
     Delta {
         path: PathBuf,
+        /// `schema.table.column` to a type of Delta, checked.
+        types: BTreeMap<String, String>,
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
-    Postgres {
-        url: Secret,
-        schema: Option<String>,
-    },
+    Postgres { url: Secret, schema: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -221,7 +222,10 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
         }
         let (kind, section) = section.only()?;
         let (kind, setting) = match kind {
-            "delta" => (SinkKind::Delta { path: beside(folder, &section.given_text("path")?) }, "path"),
+            "delta" => {
+                let types = section.pairs("types", catalog::check_column_type)?;
+                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), types }, "path")
+            }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);
                 (SinkKind::Postgres { url, schema }, "schema")
@@ -241,7 +245,7 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
 
 fn same_place(a: &SinkKind, b: &SinkKind) -> bool {
     match (a, b) {
-        (SinkKind::Delta { path: a }, SinkKind::Delta { path: b }) => straight(a) == straight(b),
+        (SinkKind::Delta { path: a, .. }, SinkKind::Delta { path: b, .. }) => straight(a) == straight(b),
         _ => a == b,
     }
 }

@@ -64,6 +64,7 @@ fn noun(kind: &Kind) -> String {
         Kind::Flag => "true or false".into(),
         Kind::Choice(choices) => choices.join(" or "),
         Kind::Texts => "list of texts".into(),
+        Kind::Pairs => "texts by name".into(),
         Kind::Section(_) => "section".into(),
         Kind::Named(_) => "sections by name".into(),
     }

@@ -3,6 +3,7 @@
 use super::keys::{Key, Kind};
 use super::units;
 use super::yaml::{Entry, Node, Place, Value};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tidewire_change::{Error, Result};
 
@@ -158,6 +159,24 @@ impl<'a> Section<'a> {
             }
         };
         nodes.iter().map(one).collect::<Result<_>>().map(Some)
+    }
+
+    /// The names and texts below a `Pairs` key. `check` tells what is wrong about one.
+    pub fn pairs(&self, name: &str, check: fn(&str, &str) -> Result<(), String>) -> Result<BTreeMap<String, String>> {
+        let mut pairs = BTreeMap::new();
+        let Some(entry) = self.entry(name) else { return Ok(pairs) };
+        let Value::Map(entries) = &entry.node.value else {
+            return Err(self.bad(name, "must hold names with a text each"));
+        };
+        for entry in entries {
+            let full = format!("`{}.{}`", self.full(name), entry.key);
+            let Value::Text(text) = &entry.node.value else {
+                return Err(fault(self.file, entry.node.place, format!("{full} must be text")));
+            };
+            check(&entry.key, text).map_err(|what| fault(self.file, entry.place, format!("{full} {what}")))?;
+            pairs.insert(entry.key.clone(), text.clone());
+        }
+        Ok(pairs)
     }
 
     /// A scalar written as a number or as text.

@@ -44,7 +44,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
     assert!(config.http.ip().is_loopback());
     assert_eq!(config.sinks.len(), 2);
-    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into() });
+    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into(), types: Default::default() });
     assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
 }
 
@@ -55,6 +55,25 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_known_one() {
     let text = "source:\n  mysql: {}\nsinks: {}\n";
     assert_eq!(refusal(text), "p.yaml:2:3: unknown key `mysql` in `source`; known here: `postgres`");
     assert!(refusal(&format!("{USUAL}zzz: 1\n")).starts_with("p.yaml:5:1: unknown key `zzz`; known here: `source`"));
+}
+
+#[test]
+fn a_columns_type_is_checked_where_it_stands() {
+    let with = |line: &str| {
+        format!(
+            "source: {{postgres: {{url: x}}}}\nsinks:\n  l:\n    delta:\n      path: x\n      types:\n        {line}\n"
+        )
+    };
+    let SinkKind::Delta { types, .. } = &read(&with("shop.orders.note: decimal(10,2)")).unwrap().sinks[0].kind else { panic!() };
+    assert_eq!(types["shop.orders.note"], "decimal(10,2)");
+    let message = refusal(&with("shop.orders.note: timestmp"));
+    assert!(
+        message.starts_with("p.yaml:7:9: `sinks.l.delta.types.shop.orders.note` must be text, boolean,"),
+        "{message}"
+    );
+    assert!(message.ends_with("not `timestmp`, did you mean `timestamp`?"), "{message}");
+    assert!(refusal(&with("orders.note: text")).contains("is a type of no column: it must be schema.table.column"));
+    assert_eq!(refusal(&with("a.b.c: 5")), "p.yaml:7:16: `sinks.l.delta.types.a.b.c` must be text");
 }
 
 #[test]

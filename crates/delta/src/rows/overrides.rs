@@ -9,15 +9,30 @@ pub struct ColumnTypes {
 }
 
 impl ColumnTypes {
+    /// What a type may be.
+    pub const NAMES: [&str; 12] = [
+        "text",
+        "boolean",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal(P,S)",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ];
+
     /// `column`: `schema.table.column`; a part with a dot in it stands in double quotes. `ty`: a primitive type of Delta, or
     /// `text`. Fails with what is wrong about them.
     pub fn set(&mut self, column: &str, ty: &str) -> std::result::Result<(), String> {
-        let [schema, table, column] = &parts(column).ok_or("isn't schema.table.column")?[..] else {
-            return Err("isn't schema.table.column".into());
+        let parts = parts(column).unwrap_or_default();
+        let [schema, table, column] = &parts[..] else {
+            return Err("is a type of no column: it must be schema.table.column".into());
         };
-        let physical = Physical::named(ty).ok_or_else(|| {
-            "must be text, boolean, short, integer, long, float, double, decimal(P,S), binary, date, timestamp or timestamp_ntz"
-        })?;
+        let physical = Physical::named(ty).ok_or_else(|| format!("must be {}", Self::NAMES.join(", ")))?;
         self.by_column.insert((TableName::new(schema, table), column.clone()), physical);
         Ok(())
     }

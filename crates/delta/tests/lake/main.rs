@@ -7,6 +7,7 @@ mod keyless;
 mod kill;
 mod random;
 mod schemas;
+mod server;
 mod steps;
 mod support;
 mod types;
