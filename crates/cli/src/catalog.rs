@@ -152,12 +152,17 @@ impl journal::Merge for NativeMerge {
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
-        SinkKind::Delta { path, types } => Box::new(DeltaSink::new(lake(config, sink, path, types)?)),
+        SinkKind::Delta { path, types } => Box::new(DeltaSink::new(delta_config(config, sink, path, types)?)),
         SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
     })
 }
 
-fn lake(config: &Config, sink: &SinkConfig, path: &Path, types: &BTreeMap<String, String>) -> Result<delta::Config> {
+fn delta_config(
+    config: &Config,
+    sink: &SinkConfig,
+    path: &Path,
+    types: &BTreeMap<String, String>,
+) -> Result<delta::Config> {
     let mut settings = delta::Config::new(path, &config.name, &sink.name);
     for (column, ty) in types {
         settings.types.set(column, ty).map_err(|what| Error::invalid(format!("{column}: {ty}: {what}")))?;
@@ -190,7 +195,9 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(connection(&config.source.url)?)),
-        Some((sink, SinkKind::Delta { path, types })) => Box::new(DeltaInspect::new(lake(config, sink, path, types)?)),
+        Some((sink, SinkKind::Delta { path, types })) => {
+            Box::new(DeltaInspect::new(delta_config(config, sink, path, types)?))
+        }
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
         }
@@ -218,7 +225,7 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
 /// The tables of a Delta sink, to be worked on by hand.
 pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
     match &sink.kind {
-        SinkKind::Delta { path } => Ok(TableWork::new(delta::Config::new(path, &config.name, &sink.name))),
+        SinkKind::Delta { path, types } => Ok(TableWork::new(delta_config(config, sink, path, types)?)),
         SinkKind::Postgres { .. } => Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name))),
     }
 }

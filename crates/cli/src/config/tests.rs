@@ -64,7 +64,9 @@ fn a_columns_type_is_checked_where_it_stands() {
             "source: {{postgres: {{url: x}}}}\nsinks:\n  l:\n    delta:\n      path: x\n      types:\n        {line}\n"
         )
     };
-    let SinkKind::Delta { types, .. } = &read(&with("shop.orders.note: decimal(10,2)")).unwrap().sinks[0].kind else { panic!() };
+    let SinkKind::Delta { types, .. } = &read(&with("shop.orders.note: decimal(10,2)")).unwrap().sinks[0].kind else {
+        panic!()
+    };
     assert_eq!(types["shop.orders.note"], "decimal(10,2)");
     let message = refusal(&with("shop.orders.note: timestmp"));
     assert!(

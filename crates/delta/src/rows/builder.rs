@@ -26,7 +26,7 @@ pub(super) enum ColumnBuilder {
     TimestampNtz(TimestampMicrosecondBuilder),
     String(StringBuilder),
     List { physical: Physical, field: FieldRef, child: Box<ColumnBuilder>, offsets: Vec<i32>, valid: NullBufferBuilder },
-    Map(MapBuilder<StringBuilder, StringBuilder>),
+    Map(Box<MapBuilder<StringBuilder, StringBuilder>>),
     Struct { physical: Physical, fields: Fields, children: Vec<ColumnBuilder>, valid: NullBufferBuilder },
 }
 
@@ -59,7 +59,7 @@ impl ColumnBuilder {
                 let (offsets, valid) = (vec![0], NullBufferBuilder::new(rows));
                 ColumnBuilder::List { physical: physical.clone(), field, child, offsets, valid }
             }
-            Physical::Map => ColumnBuilder::Map(map_builder()),
+            Physical::Map => ColumnBuilder::Map(Box::new(map_builder())),
             Physical::Struct(parts) => {
                 let DataType::Struct(fields) = physical.arrow() else { unreachable!("a struct is a struct in Arrow") };
                 let children = parts.iter().map(|part| ColumnBuilder::new(&part.physical, rows)).collect();

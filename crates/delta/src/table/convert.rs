@@ -87,7 +87,7 @@ impl Table {
 
     fn convert_file(&mut self, input: &Input, conversion: &mut Conversion) -> Result<()> {
         let store = self.store.clone();
-        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow())?;
+        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow(), true)?;
         let number = self.files.reserve();
         let columns: Vec<String> =
             conversion.decoder.projection().into_iter().chain(Stamps::COLUMNS).map(String::from).collect();
@@ -99,7 +99,8 @@ impl Table {
             writer.write(&encoder.finish()?)?;
             self.index.as_mut().map_or(Ok(()), |index| index.spill())
         })?;
-        let written = writer.finish()?;
+        let (written, syncing) = writer.finish()?;
+        syncing.wait()?;
         match written.rows {
             0 => self.store.remove(&written.path),
             _ => {
@@ -155,7 +156,7 @@ impl Table {
             let copies = conversion.copies.entry(key).or_insert(0);
             key = copy_key(key, *copies);
             *copies += 1;
-        } else if let Some(held) = index.lookup(&[key])[0] {
+        } else if let Some(held) = index.lookup(&[key])?[0] {
             if held.position >= place.position {
                 return Ok(false);
             }
