@@ -1,11 +1,13 @@
 """Reads a Delta table with independent readers and prints what it holds, in one form for all.
 
-    readers.py READER TABLE_FOLDER SCHEMA_JSON [--all]
+    readers.py READER TABLE_FOLDER SCHEMA_JSON [--all] [--version N] [--between COLUMN LOW HIGH]
 
-READER: duckdb, polars or deltalake. SCHEMA_JSON: [[column, type], ...] with Delta's types; the columns are printed in
-this order as PostgreSQL prints them, one row a line (JSON array of strings and nulls), sorted. A value in `_special` stands
-for its column. Rows with `_deleted` are left out; with --all they are printed, too.
+READER: duckdb, polars, deltalake, chdb or spark (needs SPARK_JARS: the folder of Delta's jars). SCHEMA_JSON: [[column, type],
+...] with Delta's types; only these columns are read and printed, in this order, as PostgreSQL prints them, one row a line
+(JSON array of strings and nulls), sorted. A value in `_special` stands for its column. Rows with `_deleted` are left out by
+the reader's own filter; with --all they are printed, too. --between: whole numbers, both ends included, by the reader's filter.
 """
+import argparse
 import datetime
 import decimal
 import glob
@@ -16,7 +18,17 @@ import sys
 import canonical
 
 
-def rows_duckdb(path):
+def selected(names, wanted, quote):
+    """SELECT list and WHERE clause in SQL."""
+    q = lambda name: quote + name.replace(quote, quote * 2) + quote
+    rules = [] if wanted.all else [f"NOT {q('_deleted')}"]
+    if wanted.between:
+        column, low, high = wanted.between
+        rules.append(f"{q(column)} >= {low} AND {q(column)} <= {high}")
+    return ", ".join(map(q, names)), f" WHERE {' AND '.join(rules)}" if rules else ""
+
+
+def rows_duckdb(path, names, wanted):
     import duckdb
     import duckdb_extension_delta
 
@@ -25,32 +37,79 @@ def rows_duckdb(path):
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     connection.execute(f"LOAD '{extension}'")
     connection.execute("SET TimeZone='UTC'")
-    types = connection.execute(f"DESCRIBE SELECT * FROM delta_scan('{path}')").fetchall()
-    # Python's values of this type would need pytz.
-    zoned = [f'"{name}" AT TIME ZONE \'UTC\' AS "{name}"' for name, kind, *_ in types if kind == "TIMESTAMP WITH TIME ZONE"]
-    replace = f"REPLACE ({', '.join(zoned)})" if zoned else ""
-    cursor = connection.execute(f"SELECT * {replace} FROM delta_scan('{path}')")
-    names = [column[0] for column in cursor.description]
+    columns, where = selected(names, wanted, '"')
+    version = "" if wanted.version is None else f", version => {wanted.version}"
+    cursor = connection.execute(f"SELECT {columns} FROM delta_scan('{path}'{version}){where}")
     return [dict(zip(names, row)) for row in cursor.fetchall()]
 
 
-def rows_polars(path):
+def rows_polars(path, names, wanted):
     import polars
 
-    return polars.scan_delta(path).collect().to_dicts()
+    frame = polars.scan_delta(path, version=wanted.version)
+    if not wanted.all:
+        frame = frame.filter(~polars.col("_deleted"))
+    if wanted.between:
+        column, low, high = wanted.between
+        frame = frame.filter(polars.col(column).is_between(int(low.strip("()")), int(high.strip("()"))))
+    return frame.select(names).collect().to_dicts()
 
 
-def rows_deltalake(path):
+def rows_deltalake(path, names, wanted):
     import deltalake
 
-    table = deltalake.DeltaTable(path)
-    result = deltalake.QueryBuilder().register("t", table).execute("select * from t")
+    table = deltalake.DeltaTable(path, version=wanted.version)
+    columns, where = selected(names, wanted, '"')
+    result = deltalake.QueryBuilder().register("t", table).execute(f"SELECT {columns} FROM t{where}")
     rows = []
     for batch in result.read_all().to_batches() if hasattr(result, "read_all") else result:
-        names = [field.name for field in batch.schema]
-        columns = [batch.column(i).to_pylist() for i in range(len(names))]
-        rows.extend(dict(zip(names, values)) for values in zip(*columns))
+        values = [batch.column(i).to_pylist() for i in range(len(names))]
+        rows.extend(dict(zip(names, row)) for row in zip(*values))
     return rows
+
+
+def rows_chdb(path, names, wanted):
+    import chdb
+
+    columns, where = selected(names, wanted, "`")
+    version = "" if wanted.version is None else f", delta_lake_snapshot_version = {wanted.version}"
+    settings = "output_format_arrow_string_as_string = 0, session_timezone = 'UTC'" + version
+    table = chdb.query(f"SELECT {columns} FROM deltaLakeLocal('{path}'){where} SETTINGS {settings}", "ArrowTable")
+    # ClickHouse's strings are bytes.
+    text = lambda v: v.decode() if isinstance(v, bytes) else v
+    binary = {name for name, kind in wanted.schema if kind == "binary"}
+    rows = table.to_pylist()
+    for row in rows:
+        row["_special"] = [(text(k), text(v)) for k, v in pairs_of(row["_special"] or {})]
+        row.update({name: text(value) for name, value in row.items() if name not in binary})
+    return rows
+
+
+def rows_spark(path, names, wanted):
+    os.environ["TZ"] = "UTC"
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    for name, value in {
+        "spark.jars": ",".join(glob.glob(os.path.join(os.environ["SPARK_JARS"], "*.jar"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        # Files that don't say that Spark wrote them have dates as everyone else counts them.
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    }.items():
+        session = session.config(name, value)
+    session = session.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    columns, where = selected(names, wanted, "`")
+    version = "" if wanted.version is None else f" VERSION AS OF {wanted.version}"
+    rows = session.sql(f"SELECT {columns} FROM delta.`{path}`{version}{where}").collect()
+    rows = [row.asDict(recursive=True) for row in rows]
+    session.stop()
+    return rows
+
+
+READERS = {"duckdb": rows_duckdb, "polars": rows_polars, "deltalake": rows_deltalake, "chdb": rows_chdb, "spark": rows_spark}
 
 
 def special_of(value):
@@ -125,14 +184,19 @@ def text_of(value, kind):
 
 
 def main():
-    reader, path, schema = sys.argv[1:4]
-    rows = {"duckdb": rows_duckdb, "polars": rows_polars, "deltalake": rows_deltalake}[reader](path)
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("reader", choices=READERS)
+    arguments.add_argument("path")
+    arguments.add_argument("schema", type=json.loads)
+    arguments.add_argument("--all", action="store_true")
+    arguments.add_argument("--version", type=int)
+    arguments.add_argument("--between", nargs=3, metavar=("COLUMN", "LOW", "HIGH"))
+    wanted = arguments.parse_args()
+    names = [name for name, _ in wanted.schema] + ["_deleted", "_special"]
     lines = []
-    for row in rows:
-        if row["_deleted"] and "--all" not in sys.argv:
-            continue
+    for row in READERS[wanted.reader](wanted.path, names, wanted):
         special = special_of(row["_special"])
-        values = [special.get(name, text_of(row[name], kind)) for name, kind in json.loads(schema)]
+        values = [special.get(name, text_of(row[name], kind)) for name, kind in wanted.schema]
         lines.append(json.dumps(values, ensure_ascii=False))
     sys.stdout.write("".join(line + "\n" for line in sorted(lines)))
 

@@ -5,7 +5,7 @@
 use super::Table;
 use crate::data::{self, FileWriter, Rows};
 use crate::index::{KeyMap, Place};
-use crate::key::copy_key;
+use crate::key::{copy_key, KeyReader};
 use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
 use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
@@ -76,7 +76,11 @@ impl Table {
         let nothing = self.stamp_of_nothing();
         match (&self.keys, &mut self.index) {
             (None, _) => self.index = None,
-            (Some(_), None) => self.index = Some(self.empty_index()?),
+            (Some(_), None) => {
+                let index = self.empty_index()?;
+                self.keys = Some(KeyReader::new(&self.layout.schema, index.secret()));
+                self.index = Some(index);
+            }
             (Some(_), Some(index)) => {
                 index.discard();
                 index.clear(nothing)?;

@@ -12,3 +12,4 @@ mod steps;
 mod support;
 mod types;
 mod upkeep;
+mod views;

@@ -144,13 +144,14 @@ async fn checkpoints_stand_for_the_commits_before_them_and_old_files_go_after_th
     }
     let expected: Vec<Values> = inspect(&config, &schema, None).await.0;
     assert_eq!(expected.len(), 30);
-    for reader in readers::READERS {
+    for reader in readers::all() {
         assert_eq!(
             readers::read_with(
-                reader,
+                &reader,
                 &config,
                 &schema,
-                &[("id".into(), "integer".into()), ("name".into(), "string".into())]
+                &[("id".into(), "integer".into()), ("name".into(), "string".into())],
+                readers::View::default()
             )
             .len(),
             30,
