@@ -274,7 +274,7 @@ pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
 /// Looks at the folders that will be written: the journal's and those of lakes.
 pub fn folders(config: &Config) -> Vec<(String, Result<FolderFacts>)> {
     let lake = |sink: &SinkConfig| match &sink.kind {
-        SinkKind::Delta { path } => Some((format!("sink {}", sink.name), path.clone())),
+        SinkKind::Delta { path, .. } => Some((format!("sink {}", sink.name), path.clone())),
         SinkKind::Postgres { .. } => None,
     };
     let journal = ("journal".to_string(), config.data_dir.clone());
