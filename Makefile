@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-delta readers cases kill docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-delta readers cases kill sim docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,10 @@ cases: build python ## the bank of faults, end to end (ARGS='--only 062')
 
 kill: release python ## kills the pipeline at random under load, then demands equality (ARGS='--seed 7')
 	$(PYTHON) testbed/kill.py --binary $(RELEASE) $(ARGS)
+
+sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
+	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \
+	  under_any_faults -- --nocapture
 
 bench: release ## today's figures beside those of PostgreSQL's own tools
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)

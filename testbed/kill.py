@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""Kills the pipeline at random moments under a mixed load, then demands that both copies equal the source.
+"""Kills the pipeline at random moments and at named ones under a mixed load, with other faults beside, then demands that both
+copies equal the source.
 
-    testbed/kill.py [--seed N] [--kills 20] [--server-restarts 1] [--keep]
+    testbed/kill.py [--seed N] [--kills 20] [--seeds 1] [--keep]
 
-One private PostgreSQL, one source and one replica database. Workers with seeded random numbers insert, update (partial TOAST
-updates too), delete, move and swap keys, truncate, alter tables and run large transactions, while the `tidewire` process is
-ended by SIGKILL again and again and the server is restarted (fast and immediate). At the end the load stops, the pipeline
-catches up by itself, `tidewire reconcile` must say equal, and an independent comparison (DuckDB, psql text) must agree.
-Ends with `N passed, N failed`: one test a run.
+One private PostgreSQL, one source and one replica database, each behind a proxy. Workers with seeded random numbers insert,
+update (partial TOAST updates too), delete, move and swap keys, truncate, alter tables and run large transactions, while the
+`tidewire` process is ended by SIGKILL at random moments or ends itself at a named one (TIDEWIRE_DIE_AT: before and after
+each durable step). Beside that the server is restarted (fast and immediate), connections are cut in the middle of a message,
+left half-open, slow or refused, the replica is away for a while, and the disk of journal and lake is full for a while (a
+small tmpfs; left out, and said so, where it can't be mounted). At the end load and faults stop, the pipeline catches up by
+itself, `tidewire reconcile` must say equal, and an independent comparison (DuckDB, psql text) must agree.
+Ends with `N passed, N failed`: one test a seed.
 """
-import argparse, os, random, shutil, signal, subprocess, sys, tempfile, threading, time
+import argparse, errno, os, random, shutil, signal, subprocess, sys, tempfile, threading, time
 import psycopg2
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import casechecks, server
-from pipeline import Pipeline
+import casechecks, pipeline, proxy, server
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+pipeline.LIMIT = 300  # seconds; a copy that never got its first rows has them all to read at the end
+
 SETUP = """
 CREATE TABLE account (id int PRIMARY KEY, owner text, balance numeric(14,2), at timestamptz DEFAULT now());
 CREATE TABLE item (shop int, sku text, qty int, note text, PRIMARY KEY (shop, sku));
@@ -28,6 +32,9 @@ CREATE TABLE cart (id int PRIMARY KEY, v text);
 CREATE TABLE part (region int, id int, v text, PRIMARY KEY (region, id)) PARTITION BY LIST (region);
 CREATE TABLE part_0 PARTITION OF part FOR VALUES IN (0);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1);
+CREATE TABLE shape (id int PRIMARY KEY, a text, b int, big text);
+ALTER TABLE shape ALTER COLUMN big SET STORAGE EXTERNAL;
+INSERT INTO shape SELECT g, 'a' || g, g, repeat(md5(g::text), 100) FROM generate_series(1, 300) g;
 INSERT INTO account SELECT g, 'o' || g, g * 1.5 FROM generate_series(1, 20000) g;
 INSERT INTO item SELECT g % 10, 's' || g, g, repeat('n', 40) FROM generate_series(1, 20000) g;
 INSERT INTO doc SELECT g, 't' || g, (SELECT string_agg(md5((g * 1000 + h)::text), '') FROM generate_series(1, 100) h), 0
@@ -36,7 +43,7 @@ INSERT INTO seat SELECT g, 'w' || g FROM generate_series(1, 200) g;
 INSERT INTO event SELECT now(), 'e' || g FROM generate_series(1, 5000) g;
 INSERT INTO part SELECT g % 2, g, 'p' || g FROM generate_series(1, 4000) g;
 """
-TABLES = ["account", "item", "doc", "seat", "event", "cart", "part"]
+TABLES = ["account", "item", "doc", "seat", "event", "cart", "part", "shape"]
 
 
 def transaction(r, k):
@@ -67,9 +74,18 @@ def transaction(r, k):
             k.execute("INSERT INTO cart VALUES (1, 'after')")
     elif pick < 0.97:
         k.execute("UPDATE part SET region = 1 - region WHERE id BETWEEN %s AND %s", (a % 4000, a % 4000 + 4))
-    elif pick < 0.985:
-        k.execute("INSERT INTO account SELECT g, 'big', 2 FROM generate_series(%s, %s) g ON CONFLICT DO NOTHING", (a, a + 8000))
+    elif pick < 0.98:
+        k.execute("UPDATE shape SET a = 'u%s' WHERE id %% 7 = %s" % (a, a % 7))
+        change = r.randrange(12)
+        if change < 4:
+            k.execute(("ALTER TABLE shape ADD COLUMN IF NOT EXISTS x%d int DEFAULT %d" % (a % 3, a),
+                       "ALTER TABLE shape DROP COLUMN IF EXISTS x%d" % (a % 3),
+                       "ALTER TABLE shape RENAME COLUMN a TO aa; ALTER TABLE shape RENAME COLUMN aa TO a",
+                       "ALTER TABLE shape ALTER COLUMN b TYPE %s" % ("bigint" if b % 2 else "int"))[change])
+            k.execute("INSERT INTO shape (id, a, b, big) VALUES (%s, 'ddl', 1, 'large') ON CONFLICT (id) DO UPDATE SET b = 2", (a,))
     elif pick < 0.99:
+        k.execute("INSERT INTO account SELECT g, 'big', 2 FROM generate_series(%s, %s) g ON CONFLICT DO NOTHING", (a, a + 8000))
+    elif pick < 0.995:
         k.execute("ALTER TABLE cart ADD COLUMN IF NOT EXISTS c%s int DEFAULT %s" % (a % 4, a % 4))
     else:
         k.execute("UPDATE account SET owner = 'everyone' WHERE id % 3 = 0")
@@ -96,59 +112,187 @@ def work(seed, url, stop, counts):
                 c.rollback()
 
 
-def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--seed", type=int, default=1)
-    a.add_argument("--kills", type=int, default=20)
-    a.add_argument("--server-restarts", type=int, default=1)
-    a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
-        os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "debug", "tidewire"))
-    a.add_argument("--keep", action="store_true")
-    o = a.parse_args()
-    r, began = random.Random(o.seed), time.time()
-    pg = server.Postgres({"wal_level": "logical", "max_replication_slots": 20, "max_wal_senders": 20, "fsync": "off"})
+# Before and after each durable step; crates/connector/src/moment.rs says what they are.
+MOMENTS = ["journal append", "journal written", "journal durable", "journal rolled", "progress kept", "source confirm",
+           "source confirmed", "sink commit", "sink committed", "parquet written", "vectors written", "delta put", "delta committed",
+           "index updated", "delta checkpoint", "delta checkpointed", "merge put", "merge committed", "vacuum", "replica commit",
+           "replica committed"]
+
+
+class Killed(pipeline.Pipeline):
+    """Its log lies beside the small disk, and it may be told where to die."""
+
+    def __init__(self, binary, folder, logs, source_url, replica_url):
+        self.logs = logs
+        super().__init__(binary, folder, source_url, replica_url)
+
+    def log(self):
+        return open(os.path.join(self.logs, "log"), "a")
+
+    def text(self):
+        with open(os.path.join(self.logs, "log")) as f:
+            return f.read()
+
+    def start(self, die_at=None):
+        """`die_at`: a named moment and how often it is passed before the process ends there, `journal written:3`."""
+        e = dict(os.environ, TIDEWIRE_DIE_AT=die_at) if die_at else None
+        self.process = subprocess.Popen([self.binary, "run", self.config], stdout=self.log(), stderr=self.log(), env=e)
+
+
+class Disk:
+    """A small file system for journal and lake; none where it can't be mounted."""
+
+    def __init__(self, folder, megabytes):
+        self.folder, self.filler = folder, os.path.join(folder, "filler")
+        os.mkdir(folder)
+        words = ["mount", "-t", "tmpfs", "-o", "size=%dm" % megabytes, "tidewire-kill", folder]
+        self.is_mounted = os.geteuid() == 0 and subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
+
+    def fill(self):
+        if self.is_mounted:
+            # Others write meanwhile: it is full when nothing more goes in.
+            with open(self.filler, "wb", buffering=0) as f:
+                try:
+                    while f.write(bytes(1 << 20)) == 1 << 20:
+                        pass
+                except OSError as e:
+                    if e.errno != errno.ENOSPC:
+                        raise
+
+    def empty(self):
+        if os.path.exists(self.filler):
+            os.remove(self.filler)
+
+    def stop(self):
+        if self.is_mounted:
+            subprocess.run(["umount", self.folder])
+
+
+class Faults:
+    """What goes on beside the kills. Each begins and ends within one life of the process, or spans several."""
+
+    def __init__(self, r, pg, source, replica, disk):
+        self.r, self.pg, self.source, self.replica, self.disk, self.counts = r, pg, source, replica, disk, {}
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def one(self):
+        what = self.r.choice(["none", "none", "cut", "cut", "half-open", "slow", "refuse", "sink away", "full disk", "fast restart",
+                              "immediate restart"])
+        wire = self.r.choice([self.source, self.replica])
+        if what == "cut":
+            wire.cut_after = self.r.randrange(1, 200000)
+        elif what == "half-open":
+            wire.stalled = True
+        elif what == "slow":
+            wire.rate = self.r.randrange(20000, 400000)
+        elif what == "refuse":
+            wire.refuse = True
+            wire.cut()
+        elif what == "sink away":
+            self.replica.refuse = True
+            self.replica.cut()
+        elif what == "full disk":
+            if not self.disk.is_mounted:
+                return
+            self.disk.fill()
+        elif what.endswith("restart"):
+            self.pg.restart(what.split()[0])
+        self.count(what)
+
+    def end(self):
+        self.source.resume()
+        self.replica.resume()
+        self.disk.empty()
+
+
+def kill_once(p, r, faults, reached):
+    """One life of the process, to its death."""
+    moment = r.choice(MOMENTS) if r.random() < 0.6 else None
+    p.start("%s:%d" % (moment, r.choice([1, 1, 2, 3, 10])) if moment else None)
+    time.sleep(r.uniform(0.05, 1.5))
+    faults.one()
+    end = time.time() + r.uniform(0.1, 2.0 if moment is None else 4.0)
+    while time.time() < end and p.process.poll() is None:
+        time.sleep(0.02)
+    code = p.process.poll()
+    if code == -signal.SIGABRT and moment:
+        reached[moment] = reached.get(moment, 0) + 1
+        p.process = None
+    elif code is not None and not (code == 3 and os.path.exists(faults.disk.filler)):  # it can't begin on a full disk
+        raise AssertionError("tidewire ended by itself with %d\n%s" % (code, p.tail()))
+    else:
+        p.stop(signal.SIGKILL)
+    if r.random() < 0.7:
+        faults.end()
+
+
+def one_seed(o, seed):
+    r, began = random.Random(seed), time.time()
+    pg = server.Postgres({"wal_level": "logical", "max_replication_slots": 20, "max_wal_senders": 20, "fsync": "off",
+                          "wal_sender_timeout": "3s"})
     folder = tempfile.mkdtemp(prefix="tidewire-kill-")
-    stop, counts, failed = threading.Event(), [0], None
+    stop, counts, failed, reached, kills = threading.Event(), [0], None, {}, 0
+    wires, workers, p = [], [], None
+    disk = Disk(os.path.join(folder, "disk"), 700)
     try:
         for name in ("kill", "kill_replica"):
             pg.connect().cursor().execute("CREATE DATABASE " + name)
         pg.connect("kill").cursor().execute(SETUP)
-        p = Pipeline(o.binary, folder, pg.url("kill"), pg.url("kill_replica"))
-        workers = [threading.Thread(target=work, args=(o.seed * 100 + i, pg.url("kill"), stop, counts)) for i in range(3)]
+        wires = [proxy.Proxy(pg.port), proxy.Proxy(pg.port)]
+        url = lambda wire, database: "postgres://postgres@127.0.0.1:%d/%s" % (wire.port, database)
+        p = Killed(o.binary, disk.folder, folder, url(wires[0], "kill"), url(wires[1], "kill_replica"))
+        faults = Faults(r, pg, wires[0], wires[1], disk)
+        workers = [threading.Thread(target=work, args=(seed * 100 + i, pg.url("kill"), stop, counts)) for i in range(3)]
         [w.start() for w in workers]
-        restarts = set(r.sample(range(o.kills), min(o.server_restarts, o.kills)))
-        for i in range(o.kills):
-            p.start()
-            time.sleep(r.uniform(0.05, 2.5))
-            if i in restarts:
-                pg.restart(r.choice(["fast", "immediate"]))
-                time.sleep(r.uniform(0.2, 2.0))
-            if p.process.poll() is not None:
-                raise AssertionError("tidewire ended by itself with %d after %d kills\n%s" % (p.process.returncode, i, p.tail()))
-            p.stop(signal.SIGKILL)
+        for _ in range(o.kills):
+            kill_once(p, r, faults, reached)
+            kills += 1
+        faults.end()
         p.start()
         stop.set()
         [w.join() for w in workers]
         p.catch_up()
         out = subprocess.run([o.binary, "reconcile", p.config], capture_output=True, text=True, timeout=300)
-        print(out.stdout)
-        case = {"published": {"public." + t: casechecks.SINKS for t in TABLES}}
-        casechecks.check_copies(p, case, pg.url("kill"), pg.url("kill_replica"), "seed %d" % o.seed)
-        assert out.returncode == 0, "reconcile ended with %d: %s" % (out.returncode, out.stderr[-800:])
+        case = {"published": {"public." + t: ("lake", "replica") for t in TABLES}}
+        casechecks.check_copies(p, case, pg.url("kill"), pg.url("kill_replica"), "seed %d" % seed)
+        assert out.returncode == 0, "reconcile ended with %d: %s\n%s" % (out.returncode, out.stdout, out.stderr[-800:])
     except Exception as e:
         failed = e
-        print("FAIL seed %d: %s" % (o.seed, str(e)[:4000]))
+        print("FAIL seed %d: %s" % (seed, str(e)[:4000]))
     finally:
         stop.set()
-        p.stop(signal.SIGKILL)
+        [w.join() for w in workers]
+        if p:
+            p.stop(signal.SIGKILL)
+        [w.stop() for w in wires]
         pg.stop()
         if o.keep or failed:
+            shutil.copytree(disk.folder, os.path.join(folder, "kept"), ignore=shutil.ignore_patterns("filler"))
             print("kept: " + folder)
-        else:
+        disk.stop()
+        if not (o.keep or failed):
             shutil.rmtree(folder)
-    print("seed %d: %d kills, %d server restarts, %d transactions, %.0f s" % (o.seed, o.kills, o.server_restarts, counts[0], time.time() - began))
-    print("%d passed, %d failed" % (0 if failed else 1, 1 if failed else 0))
-    return 1 if failed else 0
+    print("seed %d: %s, %d kills (%d at named moments: %s), faults %s%s, %d transactions, %.0f s" % (
+        seed, "FAILED" if failed else "equal", kills, sum(reached.values()), reached, faults.counts if p else {},
+        "" if disk.is_mounted else " (no full disk: a tmpfs can't be mounted here)", counts[0], time.time() - began), flush=True)
+    return failed is None
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--seeds", type=int, default=1, help="so many seeds, one after the other")
+    a.add_argument("--kills", type=int, default=20)
+    a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
+        os.environ.get("CARGO_TARGET_DIR", os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "target")), "debug", "tidewire"))
+    a.add_argument("--keep", action="store_true")
+    o = a.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped
+    passed = sum(one_seed(o, seed) for seed in range(o.seed, o.seed + o.seeds))
+    print("%d passed, %d failed" % (passed, o.seeds - passed))
+    return 0 if passed == o.seeds else 1
 
 
 if __name__ == "__main__":

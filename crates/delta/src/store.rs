@@ -147,10 +147,17 @@ impl Store {
     /// `length` bytes of a file from `offset` on.
     pub fn read_range(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
-        let mut bytes = vec![0; length];
         let path = self.path(name);
-        self.open_named(name)?.read_exact_at(&mut bytes, offset).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => Error::invalid(format!("{} is cut short", path.display())).hint(RESTORE),
+        let file = self.open_named(name)?;
+        let cut = || Error::invalid(format!("{} is cut short", path.display())).hint(RESTORE);
+        let has = file.metadata().map_err(|e| Error::io(e, path.display()))?.len();
+        // Before the memory is taken: the length may come from a damaged log.
+        if offset.checked_add(length as u64).is_none_or(|end| end > has) {
+            return Err(cut());
+        }
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => cut(),
             _ => Error::io(e, path.display()),
         })?;
         Ok(bytes)

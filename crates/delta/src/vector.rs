@@ -176,6 +176,22 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_vector_are_refused_within_their_own_size() {
+        let rows: RoaringBitmap = (0..9).chain(70_000..80_000).collect();
+        let seeds = [encode(&rows), encode(&RoaringBitmap::new())];
+        tidewire_testbed::bombard(&seeds, 42, std::time::Duration::from_secs(1), 128 << 20, |bytes| {
+            let _ = decode(bytes);
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let (places, syncing) = write(&store, &[&rows]).unwrap();
+        syncing.wait().unwrap();
+        // The log asks for more than the file has: nothing of that size is taken.
+        let asked = VectorRef { size_in_bytes: i32::MAX - 8, ..places[0].clone() };
+        assert!(read(&store, &asked).unwrap_err().to_string().contains("is cut short"));
+    }
+
+    #[test]
     fn vectors_in_one_file_come_back_and_a_flipped_bit_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());

@@ -126,6 +126,7 @@ pub(crate) fn store(shared: &Shared, name: &str, registered: Registered) -> Resu
         .map_err(|error| Error::bug("a reader's progress has no JSON form").caused_by(error))?;
     let _one_at_a_time = shared.progress_files.lock().expect("no one panics while writing a reader's file");
     disk::put_file(&*shared.disk, &path_of(&shared.dir, name), &bytes)?;
+    tidewire_connector::moment("progress kept");
     shared.state().readers.insert(name.to_string(), registered);
     Ok(())
 }

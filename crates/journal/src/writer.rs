@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidewire_change::{Checkpoint, Error, Result};
+use tidewire_connector::moment;
 use tokio::sync::oneshot;
 
 pub(crate) struct Job {
@@ -161,17 +162,20 @@ impl Writer {
             slices.push(IoSlice::new(&job.frame.messages));
             start = end;
         }
+        moment("journal append");
         if let Err(error) = self.disk.write(&self.file, self.len, &mut slices) {
             // No page of it counts yet: cut it off, and the file is what it was.
             self.doubtful = self.disk.truncate(&self.file, self.len).is_err();
             return Err(Failure::new(&error, &self.path));
         }
+        moment("journal written");
         let began = Instant::now();
         if let Err(error) = self.disk.sync(&self.file) {
             // What of it reached the device can't be known any more, nor asked again.
             self.doubtful = true;
             return Err(Failure::new(&error, &self.path));
         }
+        moment("journal durable");
         self.publish(group, &heads, ends, began.elapsed());
         Ok(())
     }
@@ -242,6 +246,7 @@ impl Writer {
         let sealed = state.active.index.clone();
         drop(state);
         let (path, file, body_at) = create_segment(&*self.disk, &self.shared.dir, &header)?;
+        moment("journal rolled");
         store_index(&*self.disk, &self.path, &sealed);
         let mut index = Index::new(&header, body_at);
         index.last_time = self.last_time;

@@ -14,7 +14,7 @@ use crate::encode::{Encoded, Encoder};
 use crate::shared::Shared;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Result};
-use tidewire_connector::Source;
+use tidewire_connector::{moment, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Runs until the stop or an error. Starts from what the bus holds.
-    pub async fn run(&mut self, stop: &mut Stop) -> Result<()> {
+    pub async fn run(&mut self, stop: &Stop) -> Result<()> {
         let shared = self.shared.clone();
         shared.capture.pulse.doing(Some("open"), shared.clock.now());
         let Some(opened) = stop.unless(self.open()).await else { return self.source.close().await };
@@ -73,7 +73,7 @@ impl Capture {
         mut encoder: Encoder,
         waiting: mpsc::Sender<Encoded>,
         mut confirmable: watch::Receiver<Option<Checkpoint>>,
-        stop: &mut Stop,
+        stop: &Stop,
     ) -> Result<()> {
         let shared = self.shared.clone();
         let mut next: Option<Encoded> = None;
@@ -101,7 +101,12 @@ impl Capture {
     async fn confirm(&mut self, durable: &watch::Receiver<Option<Checkpoint>>) -> Result<()> {
         let checkpoint = durable.borrow().clone();
         match checkpoint {
-            Some(checkpoint) => self.source.confirm(&checkpoint).await,
+            Some(checkpoint) => {
+                moment("source confirm");
+                self.source.confirm(&checkpoint).await?;
+                moment("source confirmed");
+                Ok(())
+            }
             None => Ok(()),
         }
     }

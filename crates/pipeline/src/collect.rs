@@ -91,9 +91,11 @@ pub(crate) struct Collected {
     /// Commit times of the pending changes and how many have each.
     commits: Vec<(i64, u64)>,
     pub credit: Credit,
+    /// The highest commit of a change that is not committed.
+    highest: u64,
     /// What was fetched, up to the last message.
     pub progress: Progress,
-    /// Nothing was fetched since the last boundary.
+    /// What was fetched ends between two source transactions.
     pub at_boundary: bool,
 }
 
@@ -125,6 +127,7 @@ impl Collected {
         self.bytes += message.value.len();
         self.uncommitted += message.value.len();
         self.pending += 1;
+        self.highest = self.highest.max(change.position.commit);
         if change.op != Op::Read {
             match self.commits.last_mut() {
                 Some((at, n)) if *at == change.committed_at => *n += 1,
@@ -143,7 +146,9 @@ impl Collected {
             known.position = known.position.max(boundary.position);
             known.complete_through = known.complete_through.max(boundary.complete_through);
         }
-        self.at_boundary = boundary.is_some() || (self.at_boundary && !within);
+        // One that a replay tells of once more is none while a later transaction is half here.
+        let is_whole = boundary.is_some_and(|boundary| boundary.position.commit >= self.highest);
+        self.at_boundary = is_whole || (self.at_boundary && !within);
     }
 
     /// Everything collected was handed to the sink: its credit goes back.
@@ -155,6 +160,7 @@ impl Collected {
     /// Everything written is visible: returns the commit times of its changes, and how many had each.
     pub fn committed(&mut self) -> Vec<(i64, u64)> {
         self.pending = 0;
+        self.highest = 0;
         self.uncommitted = 0;
         std::mem::take(&mut self.commits)
     }

@@ -1,8 +1,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidewire_change::{Error, Result};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Wall time and chance, so that tests can hold both in their hands. Intervals are measured with tokio's clock.
 pub trait Clock: Send + Sync {
@@ -50,28 +51,39 @@ impl Backoff {
     }
 }
 
-/// Tells every loop to finish its batch and end.
-#[derive(Clone)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+/// Tells every loop to finish its batch and end. Whoever waits is woken in the order of its waiting, so that a simulated
+/// run is the same each time.
+#[derive(Clone, Default)]
+pub(crate) struct Stop(Arc<StopState>);
+
+#[derive(Default)]
+struct StopState {
+    is_requested: AtomicBool,
+    waiting: Notify,
+}
 
 impl Stop {
-    pub fn new() -> (watch::Sender<bool>, Stop) {
-        let (sender, receiver) = watch::channel(false);
-        (sender, Stop(receiver))
+    pub fn request(&self) {
+        self.0.is_requested.store(true, Ordering::SeqCst);
+        self.0.waiting.notify_waiters();
     }
 
     pub fn is_requested(&self) -> bool {
-        *self.0.borrow()
+        self.0.is_requested.load(Ordering::SeqCst)
     }
 
     /// Returns when the stop is asked for.
-    pub async fn requested(&mut self) {
-        // An error means that nobody is left who could ask: that is a stop, too.
-        let _ = self.0.wait_for(|stop| *stop).await;
+    pub async fn requested(&self) {
+        let mut told = std::pin::pin!(self.0.waiting.notified());
+        // Waits from here on, so that a request between the look and the wait isn't missed.
+        told.as_mut().enable();
+        if !self.is_requested() {
+            told.await;
+        }
     }
 
     /// The future's result, or none when the stop came first.
-    pub async fn unless<T>(&mut self, future: impl std::future::Future<Output = T>) -> Option<T> {
+    pub async fn unless<T>(&self, future: impl std::future::Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             _ = self.requested() => None,

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
-use tidewire_connector::{BusReader, Fetched, FetchedMessage, Sink, TableBatch};
+use tidewire_connector::{moment, BusReader, Fetched, FetchedMessage, Sink, TableBatch};
 use tidewire_envelope::native;
 
 pub(crate) struct Deliver {
@@ -47,7 +47,7 @@ pub(crate) enum Fault {
 
 impl Deliver {
     /// Runs until the stop or an error. Starts from what the sink has committed.
-    pub async fn run(&mut self, stop: &mut Stop) -> Result<()> {
+    pub async fn run(&mut self, stop: &Stop) -> Result<()> {
         self.doing(Some("open"));
         let Some(opened) = stop.unless(self.open()).await else { return Ok(()) };
         let mut collected = Collected::from(opened?);
@@ -240,7 +240,9 @@ impl Deliver {
         self.doing(Some("commit"));
         let began = tokio::time::Instant::now();
         collected.progress.offsets.extend(self.reader.marks());
+        moment("sink commit");
         self.sink.commit(&collected.progress).await?;
+        moment("sink committed");
         self.state.commit.observe(began.elapsed(), 1);
         self.doing(None);
         let now = self.shared.clock.now();

@@ -16,7 +16,7 @@ const AT_MOST: Duration = Duration::from_secs(600);
 pub(crate) struct Inside(pub Arc<Shared>);
 
 /// Compares and mends what is due, one copy after the other, until the stop. What doesn't work out stays due.
-pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, mut stop: Stop) -> Result<()> {
+pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, stop: Stop) -> Result<()> {
     let mut pause = EVERY;
     loop {
         let turn = async {
@@ -30,6 +30,7 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, mut stop: St
             }
             pause = if failed { AT_MOST.min(pause * 2) } else { EVERY };
             tokio::select! {
+                biased;
                 _ = repairs.changed() => {}
                 _ = tokio::time::sleep(pause) => {}
             }

@@ -31,7 +31,7 @@ struct Inner {
     inside: Inside,
     repairs: Arc<Repairs>,
     rates: Arc<Rates>,
-    stop: watch::Sender<bool>,
+    stop: Stop,
     /// Set when all loops have ended.
     outcome: watch::Receiver<Option<Result<(), Arc<Error>>>>,
     /// Looks at the counters; ends with the last clone.
@@ -48,7 +48,7 @@ impl Pipeline {
     ) -> Result<Running> {
         let repairs = Arc::new(Repairs::load(&*bus).await?);
         let shared = Arc::new(share(&config, &*source, bus, &sinks).await?);
-        let (stop_sender, stop) = Stop::new();
+        let stop = Stop::default();
         let supervisor = Arc::new(Supervisor::new(&config, repairs.clone()));
 
         let mut loops = Loops::default();
@@ -83,8 +83,8 @@ impl Pipeline {
         let (ended, outcome) = watch::channel(None);
         let rates = Arc::new(Rates::default());
         let _sampling = Task::spawn(rates.clone().keep(shared.clone()));
-        let inner = Inner { inside: Inside(shared), repairs, rates, stop: stop_sender, outcome, _sampling };
-        tokio::spawn(watch_over(loops, inner.stop.clone(), stop, config.shutdown, ended));
+        let inner = Inner { inside: Inside(shared), repairs, rates, stop: stop.clone(), outcome, _sampling };
+        tokio::spawn(watch_over(loops, stop, config.shutdown, ended));
         Ok(Running(Arc::new(inner)))
     }
 }
@@ -153,17 +153,17 @@ impl Loops {
 /// cut off (what it had not committed is read again at the next start).
 async fn watch_over(
     mut loops: Loops,
-    stop: watch::Sender<bool>,
-    mut stopped: Stop,
+    stop: Stop,
     shutdown: Duration,
     ended: watch::Sender<Option<Result<(), Arc<Error>>>>,
 ) {
     let mut first = Ok(());
     tokio::select! {
+        biased;
         Some(result) = loops.next_end() => first = result,
-        _ = stopped.requested() => {}
+        _ = stop.requested() => {}
     }
-    stop.send_replace(true);
+    stop.request();
     let deadline = tokio::time::Instant::now() + shutdown;
     loop {
         match tokio::time::timeout_at(deadline, loops.next_end()).await {
@@ -254,7 +254,7 @@ impl Running {
 
     /// Asks every loop to finish its batch, and waits until they have ended: within the shutdown time.
     pub async fn stop(&self) -> Result<()> {
-        self.0.stop.send_replace(true);
+        self.0.stop.request();
         self.wait().await
     }
 

@@ -25,10 +25,10 @@ impl Supervisor {
     }
 
     /// Keeps capture running until the stop. An error is one that ends the whole pipeline.
-    pub async fn capture(&self, mut capture: Capture, mut stop: Stop) -> Result<()> {
+    pub async fn capture(&self, mut capture: Capture, stop: Stop) -> Result<()> {
         let shared = capture.shared.clone();
         loop {
-            let Err(error) = capture.run(&mut stop).await else { return Ok(()) };
+            let Err(error) = capture.run(&stop).await else { return Ok(()) };
             shared.capture.pulse.set_open(false);
             let in_a_row = shared.capture.pulse.failed(&error, shared.clock.now());
             match error.kind() {
@@ -45,17 +45,17 @@ impl Supervisor {
             if stop.is_requested() {
                 return Ok(());
             }
-            self.pause(&mut stop, in_a_row, shared.clock.random()).await;
+            self.pause(&stop, in_a_row, shared.clock.random()).await;
         }
     }
 
     /// Keeps one sink's loop running until the stop. An error is one that ends the whole pipeline: a fault of ours, or a
     /// sink that can't be used from the start.
-    pub async fn sink(&self, mut deliver: Deliver, mut stop: Stop) -> Result<()> {
+    pub async fn sink(&self, mut deliver: Deliver, stop: Stop) -> Result<()> {
         let (shared, state) = (deliver.shared.clone(), deliver.state.clone());
         let mut has_been_open = false;
         loop {
-            let Err(error) = deliver.run(&mut stop).await else { return Ok(()) };
+            let Err(error) = deliver.run(&stop).await else { return Ok(()) };
             has_been_open |= state.pulse.is_open();
             state.pulse.set_open(false);
             let in_a_row = state.pulse.failed(&error, shared.clock.now());
@@ -94,7 +94,7 @@ impl Supervisor {
                 return Ok(());
             }
             if !again_at_once {
-                self.pause(&mut stop, in_a_row, shared.clock.random()).await;
+                self.pause(&stop, in_a_row, shared.clock.random()).await;
             }
         }
     }
@@ -108,7 +108,7 @@ impl Supervisor {
         note.is_ok()
     }
 
-    async fn pause(&self, stop: &mut Stop, in_a_row: u32, random: f64) {
+    async fn pause(&self, stop: &Stop, in_a_row: u32, random: f64) {
         let pause = self.backoff.pause(in_a_row, random);
         let _ = stop.unless(tokio::time::sleep(pause)).await;
     }

@@ -292,3 +292,51 @@ async fn a_taken_port_and_a_missing_server_are_told_clearly() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.hint_text().unwrap().contains("tidewire run"), "{error}");
 }
+
+/// Sends bytes, says that no more come, and reads what is answered; nothing when the connection was closed.
+async fn thrown(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let talk = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(bytes).await?;
+        stream.shutdown().await?;
+        stream.read_to_end(&mut answer).await
+    };
+    // A refusal in the middle of a request is an answer, too.
+    let _ = tokio::time::timeout(Duration::from_secs(20), talk).await.expect("the server answers or hangs up");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_any_bytes_never_crash_it_and_it_goes_on_answering() {
+    let quiet = Quiet::default();
+    let (running, serving) = served(&quiet, Some("s3cret")).await;
+    let address = serving.address();
+    let key = Row::from_datums([Datum::Text(b"1")]);
+    let body = serde_json::json!({"table": "s.t", "keys": [key.encoded().to_vec()], "placed": "ahead"}).to_string();
+    let request = |line: &str, body: &str| {
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\nConnection: close\r\n");
+        format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let seeds = [
+        request("GET /status", ""),
+        request("GET /current?within=5", ""),
+        request("POST /reads", &body),
+        request("POST /comparisons", r#"{"sink":"a","table":"b"}"#),
+        b"POST /reads HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n".to_vec(),
+    ];
+    let handle = tokio::runtime::Handle::current();
+    let bombarding = tokio::task::spawn_blocking(move || {
+        tidewire_testbed::bombard(&seeds, 61, Duration::from_secs(2), 256 << 20, |bytes| {
+            // The one request that is meant to end it.
+            if !bytes.windows(5).any(|part| part == b"/stop") {
+                let answer = handle.block_on(thrown(address, bytes));
+                assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", String::from_utf8_lossy(&answer));
+            }
+        })
+    });
+    assert!(bombarding.await.expect("no answer but HTTP") > 50);
+    assert!(get(address, "/live").await.starts_with("HTTP/1.1 200"));
+    running.stop().await.unwrap();
+}

@@ -124,3 +124,17 @@ fn two_sinks_at_one_place_are_refused() {
     let around = text.replace("lake/}", "x/../lake}");
     assert!(refusal(&around).contains("is the place of the sink `lake`"), "{}", refusal(&around));
 }
+
+#[test]
+fn a_file_of_any_bytes_is_read_or_refused_with_its_name_and_shows_no_secret() {
+    let whole =
+        format!("{USUAL}data_dir: x\nmemory: 64MB\njournal: {{ retention: 7d, limit: 1GB }}\ncommit_interval: 500ms\n");
+    let seeds = [whole.into_bytes(), b"a: &x [*x, *x]\nb: {c: |\n  text\n}".to_vec()];
+    tidewire_testbed::bombard(&seeds, 51, std::time::Duration::from_secs(2), 256 << 20, |bytes| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        if let Err(error) = read(text) {
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("p.yaml") && !shown.contains("hunter2"), "{shown}");
+        }
+    });
+}

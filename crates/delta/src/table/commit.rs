@@ -9,6 +9,7 @@ use roaring::RoaringBitmap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidewire_change::{Progress, Result};
+use tidewire_connector::moment;
 
 /// What a commit did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,13 +42,16 @@ impl Table {
         mark.truncate = self.pending.truncate;
         mark.since = self.pending.since;
         mark.high = self.pending.high;
+        moment("parquet written");
         let (actions, touched) = self.actions(progress, &mark)?;
+        moment("vectors written");
         committed.bytes += touched.iter().filter(|t| t.is_new).map(|t| t.add.size as u64).sum::<u64>();
         let syncing = std::mem::take(&mut self.pending.syncing);
         self.put(actions, syncing)?;
         self.mark = mark;
         let pending = std::mem::replace(&mut self.pending, Pending::new(&self.mark));
         self.take_over(pending, touched)?;
+        moment("index updated");
         self.tend()?;
         Ok(Some(committed))
     }
@@ -148,7 +152,9 @@ impl Table {
         staged.wait()?;
         loop {
             let version = self.state.version + 1;
+            moment("delta put");
             if self.store.publish(&staged, &log::commit_name(version))? {
+                moment("delta committed");
                 self.state.apply(version, actions);
                 return Ok(());
             }

@@ -214,7 +214,9 @@ impl Session {
             self.owner.save_marks(&mut self.connection, &table.entry).await?;
         }
         self.owner.save_progress(&mut self.connection, &self.ledger, progress).await?;
+        tidewire_connector::moment("replica commit");
         self.connection.execute("COMMIT").await?;
+        tidewire_connector::moment("replica committed");
         self.in_transaction = false;
         self.ledger.committed(progress);
         self.tables.values_mut().for_each(Table::committed);

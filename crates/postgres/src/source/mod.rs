@@ -21,6 +21,8 @@
 
 mod admin;
 mod binding;
+#[cfg(test)]
+mod bytes_from_outside;
 mod config;
 mod decode;
 mod engine;
@@ -42,6 +44,13 @@ mod watch;
 pub use config::Config;
 pub use pattern::Pattern;
 pub(crate) use placed::copy_text::CopyDecoder;
+
+/// What decides about rows that were read, for the simulation.
+#[cfg(feature = "simulation")]
+pub mod simulation {
+    pub use super::placed::ring::{Ring, Verdict};
+    pub use super::placed::snapshot::Snapshot;
+}
 
 use shared::{Handle, Shared};
 use start::Running;

@@ -8,6 +8,7 @@ use crate::table::Table;
 use crate::vector;
 use std::collections::HashSet;
 use tidewire_change::Result;
+use tidewire_connector::moment;
 
 /// What a clean-up took away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,9 @@ impl Table {
         let (store, version) = (self.store.clone(), self.state.version);
         self.upkeep.checkpointed = version;
         Ok(move || {
+            moment("delta checkpoint");
             log::write_checkpoint(&store, version, &lines)?;
+            moment("delta checkpointed");
             log::clean_up(&store, keep_log_from)?;
             vacuum(&store, &named, keep_files_from)
         })
@@ -80,6 +83,7 @@ pub fn vacuum(store: &Store, named: &HashSet<String>, keep_from: i64) -> Result<
     for file in store.list("")? {
         if is_ours(&file.name) && !named.contains(&file.name) && file.modified < keep_from {
             store.remove(&file.name)?;
+            moment("vacuum");
             gone.files += 1;
             gone.bytes += file.size;
         }

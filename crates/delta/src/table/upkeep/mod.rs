@@ -269,7 +269,9 @@ impl Table {
             file = Some(live);
             actions.push(Action::from(add));
         }
+        tidewire_connector::moment("merge put");
         self.put(actions, syncing)?;
+        tidewire_connector::moment("merge committed");
         inputs.iter().for_each(|input| self.files.remove(input.number));
         if let Some(file) = file {
             self.files.insert(output, file);

@@ -9,11 +9,11 @@ use super::snapshot::Snapshot;
 use std::collections::{BTreeMap, HashMap};
 
 /// Hash of a table's oid and a canonical key.
-pub(crate) type KeyHash = u128;
+pub type KeyHash = u128;
 
 /// What the ring says about one row of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     Keep,
     /// What was streamed is newer. `partial`: it lacked columns, so the key has to be read again.
     Drop {
@@ -38,7 +38,7 @@ struct Touch {
 }
 
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     transactions: BTreeMap<u64, Transaction>,
     next: u64,
     keys: HashMap<KeyHash, Touch>,

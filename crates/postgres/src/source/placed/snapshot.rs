@@ -7,7 +7,7 @@ use tidewire_change::{Error, Result};
 /// `xmin:xmax:xip,…` as `pg_current_snapshot()` prints it: 64-bit ids. The log gives 32 bits of an id only; all ids that
 /// matter lie within 2^31 of one another, so they are compared modulo 2^32.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     pub xmin: u64,
     pub xmax: u64,
     pub running: Vec<u64>,
