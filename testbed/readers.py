@@ -71,6 +71,8 @@ def rows_deltalake(path, names, wanted):
 def rows_chdb(path, names, wanted):
     import chdb
 
+    # It reads below the working folder only.
+    os.chdir(path)
     columns, where = selected(names, wanted, "`")
     version = "" if wanted.version is None else f", delta_lake_snapshot_version = {wanted.version}"
     settings = "output_format_arrow_string_as_string = 0, session_timezone = 'UTC'" + version
