@@ -118,7 +118,7 @@ fn a_slot_that_may_soon_lose_its_log_is_a_finding_that_says_what_to_do() {
     let mut input = session.stdin.take().unwrap();
     input.write_all(b"BEGIN; INSERT INTO orders VALUES (9000, 'open', 1);\n").unwrap();
     run.until("the log runs short", |_| {
-        server.psql("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 300)");
+        server.psql("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 10000)");
         let said = place.tidewire(&["status"], &[]).out;
         said.contains("slot tidewire_main")
             && said.contains("of runway left")

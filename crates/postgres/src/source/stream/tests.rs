@@ -1,0 +1,65 @@
+use super::super::admin::Look;
+use super::super::decode::RelationColumn;
+use super::*;
+use crate::catalog;
+use tidewire_change::Datum;
+
+fn tables(oids: &[u32]) -> Tables {
+    let one = |oid: &u32| {
+        format!(
+            r#"{{"oid":{oid},"root":{oid},"schema":"s","name":"t{oid}","kind":"r","persistence":"p","identity":"d","filenode":1,
+            "rows":0,"bytes":0,"columns":[{{"attnum":1,"name":"id","type":23,"typmod":-1,"generated":false,"stored":false,
+            "not_null":true,"missing":null,"xmin":7}}],"indexes":[{{"primary":true,"identity":false,"immediate":true,"columns":[1]}}]}}"#
+        )
+    };
+    let json: Vec<String> = oids.iter().map(one).collect();
+    let defs = catalog::parse_relations(&format!("[{}]", json.join(",")), false).unwrap();
+    let mut tables = Tables::default();
+    tables.look(Look { defs, ..Look::default() });
+    for oid in oids {
+        let columns = vec![RelationColumn { is_key: true, name: "id".into(), type_oid: 23, typmod: -1 }];
+        let relation =
+            RelationMessage { oid: *oid, schema: "s".into(), name: format!("t{oid}"), identity: 'd', columns };
+        tables.bind(&relation, true);
+    }
+    tables
+}
+
+#[test]
+fn a_servers_clock_that_jumps_back_moves_no_position() {
+    let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
+    let mut stream = Stream::new(0, 0);
+    let mut changes = Vec::new();
+    let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+    for (lsn, committed_at) in [(10, 5_000_000), (20, -5_000_000)] {
+        let new = Row::from_datums([Datum::Text(b"1")]);
+        stream.apply(Message::Begin { final_lsn: lsn, committed_at, xid: 5 }, &mut to).unwrap();
+        stream.apply(Message::Insert { relation: 1, new }, &mut to).unwrap();
+        stream.apply(Message::Commit { end_lsn: lsn + 1 }, &mut to).unwrap();
+    }
+    let seen: Vec<_> = changes.iter().map(|c| (c.position, c.committed_at)).collect();
+    assert_eq!(seen, [(Position::new(10, 0), 5_000_000), (Position::new(20, 0), -5_000_000)]);
+}
+
+#[test]
+fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
+    let insert = |relation| Message::Insert { relation, new: Row::from_datums([Datum::Text(b"1")]) };
+    let unreadable = || Message::Unreadable { relation: 1, why: "a row is cut short".into() };
+    let (mut tables, mut reads) = (tables(&[1, 2]), Reads::new("1:1:".parse().unwrap(), 10, 1));
+    let mut stream = Stream::new(0, 0);
+    let mut changes = Vec::new();
+    let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+    for message in [
+        Message::Begin { final_lsn: 9, committed_at: 0, xid: 5 },
+        insert(2),
+        unreadable(),
+        insert(1),
+        insert(2),
+        Message::Commit { end_lsn: 10 },
+    ] {
+        stream.apply(message, &mut to).unwrap();
+    }
+    let seen: Vec<_> = changes.iter().map(|c| (c.schema.table.name.as_str(), c.position)).collect();
+    assert_eq!(seen, [("t2", Position::new(9, 0)), ("t2", Position::new(9, 6))]);
+    assert!(tables.by_oid[&1].is_skipped() && tables.by_oid[&2].parked.is_none());
+}
