@@ -194,7 +194,7 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 /// Looks at the source's tables, or at a sink's.
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
-        None => Box::new(PostgresInspect::source(connection(&config.source.url)?)),
+        None => Box::new(PostgresInspect::source(&source_config(config, Budget::new(0))?)),
         Some((sink, SinkKind::Delta { path, types })) => {
             Box::new(DeltaInspect::new(delta_config(config, sink, path, types)?))
         }

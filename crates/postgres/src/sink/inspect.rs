@@ -6,7 +6,7 @@ use super::names::{self, DELETED};
 use super::shape::{qualified, Shape};
 use super::{Config, PATIENCE};
 use crate::catalog;
-use crate::source::CopyDecoder;
+use crate::source::{self, publication, CopyDecoder};
 use crate::types::{TypeMap, TYPES_SQL};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,14 +26,15 @@ pub struct PostgresInspect {
 }
 
 enum Side {
-    Source,
+    Source { publication: String },
     Sink { owner: Owner, schema: Option<String> },
 }
 
 impl PostgresInspect {
-    /// The source: any table that the user may read.
-    pub fn source(connection: tidewire_pgwire::Config) -> Self {
-        PostgresInspect { connection, side: Side::Source, open: None }
+    /// The source: any table that the user may read, with the columns that the source's publication publishes.
+    pub fn source(config: &source::Config) -> Self {
+        let side = Side::Source { publication: config.publication_name() };
+        PostgresInspect { connection: config.connection.clone(), side, open: None }
     }
 
     /// The replica tables of a sink.
@@ -103,7 +104,10 @@ struct Place {
 
 impl Side {
     async fn schemas(&self, connection: &mut Connection) -> Result<Vec<Arc<Schema>>> {
-        let Side::Sink { owner, .. } = self else { return source_schemas(connection).await };
+        let owner = match self {
+            Side::Source { publication } => return source_schemas(connection, publication).await,
+            Side::Sink { owner, .. } => owner,
+        };
         let there = "SELECT to_regclass('tidewire.tables') IS NOT NULL";
         if value(connection, there).await?.as_deref() != Some("t") {
             return Ok(Vec::new());
@@ -121,7 +125,7 @@ impl Side {
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         // Before the snapshot is taken: a TRUNCATE that commits between snapshot and reading would show an empty table.
         let table = match self {
-            Side::Source => qualified(&scan.schema.table.schema, &scan.schema.table.name),
+            Side::Source { .. } => qualified(&scan.schema.table.schema, &scan.schema.table.name),
             Side::Sink { schema, .. } => Shape::of(&scan.schema, schema.as_deref())?.target(),
         };
         connection.execute(&format!("LOCK TABLE {table} IN ACCESS SHARE MODE")).await?;
@@ -137,7 +141,7 @@ impl Side {
     /// The snapshot's position. The first statement of the transaction: it takes the snapshot, then evaluates.
     async fn position(&self, connection: &mut Connection) -> Result<Position> {
         let sql = match self {
-            Side::Source => "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            Side::Source { .. } => "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
                                           ELSE pg_current_wal_insert_lsn() END - '0/0')::bigint AS lsn, 0 AS seq"
                 .to_owned(),
             Side::Sink { owner, .. } => format!("SELECT lsn, seq FROM tidewire.sinks WHERE {}", owner.condition()),
@@ -145,13 +149,13 @@ impl Side {
         let rows = connection.query(&sql).await?;
         let row = rows.optional()?.ok_or_else(|| Error::invalid("the target holds nothing of this sink"))?;
         Ok(match self {
-            Side::Source => Position::end_of(row.parse("lsn")?),
+            Side::Source { .. } => Position::end_of(row.parse("lsn")?),
             Side::Sink { .. } => Position::new(row.parse("lsn")?, row.parse("seq")?),
         })
     }
 
     async fn place(&self, connection: &mut Connection, schema: &Schema, table: String) -> Result<Place> {
-        if matches!(self, Side::Source) {
+        if matches!(self, Side::Source { .. }) {
             let from = source_rows(connection, schema, &table).await?;
             let columns = schema.columns.iter().map(|c| format!("t.{}", quote_ident(&c.name))).collect();
             let key = schema.key_columns().iter().map(|i| schema.columns[*i as usize].name.clone()).collect();
@@ -307,11 +311,12 @@ async fn copy_out(
     Ok(())
 }
 
-async fn source_schemas(connection: &mut Connection) -> Result<Vec<Arc<Schema>>> {
+async fn source_schemas(connection: &mut Connection, publication: &str) -> Result<Vec<Arc<Schema>>> {
     let types = TypeMap::from_json(connection.query_names(TYPES_SQL).await?.value()?)?;
     let listed = catalog::parse_list(connection.query_names(catalog::LIST_SQL).await?.value()?)?;
     let oids: Vec<u32> = listed.iter().map(|table| table.oid).collect();
     let relations = connection.query_names(&catalog::relations_sql(&oids)).await?;
-    let tables = catalog::parse_relations(relations.value()?, false)?;
+    let with_generated = publication::carries_generated(connection, publication).await?;
+    let tables = catalog::parse_relations(relations.value()?, with_generated)?;
     Ok(tables.iter().filter(|table| table.is_named()).map(|table| Arc::new(table.schema(&types))).collect())
 }

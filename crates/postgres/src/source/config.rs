@@ -60,7 +60,7 @@ impl Config {
         }
     }
 
-    pub(super) fn publication_name(&self) -> String {
+    pub(crate) fn publication_name(&self) -> String {
         self.publication.clone().unwrap_or_else(|| own_name(&self.name))
     }
 

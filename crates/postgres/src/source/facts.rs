@@ -121,7 +121,8 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     }
     let oids: Vec<u32> = followed.iter().map(|l| l.oid).collect();
     let defs = connection.query_names(&catalog::relations_sql(&oids)).await?;
-    let mut defs = catalog::parse_relations(defs.value()?, false)?;
+    let with_generated = publication::carries_generated(connection, &config.publication_name()).await?;
+    let mut defs = catalog::parse_relations(defs.value()?, with_generated)?;
     defs.retain(TableDef::is_named);
     let rights = rights(connection, config, &oids).await?;
     let of = |def: &TableDef| table_facts(def, rights.get(&def.root.oid).copied().unwrap_or_default(), config);

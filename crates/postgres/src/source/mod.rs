@@ -29,7 +29,7 @@ mod engine;
 mod facts;
 mod pattern;
 mod placed;
-mod publication;
+pub(crate) mod publication;
 mod receiver;
 mod resume;
 mod schedule;

@@ -71,6 +71,21 @@ fn publishes_generated(connection: &Connection) -> &'static str {
     }
 }
 
+/// Are stored generated columns in the log? Of a publication that isn't there yet: as we would make it.
+pub(crate) async fn carries_generated(connection: &mut Connection, name: &str) -> Result<bool> {
+    if connection.server_version() < 180_000 {
+        return Ok(false);
+    }
+    let sql = format!(
+        "SELECT coalesce((SELECT {} OR obj_description(oid, 'pg_publication') IS NOT DISTINCT FROM {} FROM pg_publication
+           WHERE pubname = {}), true) AS carries",
+        publishes_generated(connection),
+        quote_literal(MARK),
+        quote_literal(name)
+    );
+    connection.query(&sql).await?.one()?.bool("carries")
+}
+
 /// Makes an empty publication of our own.
 pub(super) async fn create(connection: &mut Connection, name: &str) -> Result<Publication> {
     let with_generated = connection.server_version() >= 180_000;

@@ -33,6 +33,10 @@ impl Db {
         tidewire_pgwire::Config::parse(&server().url_of(&self.name)).unwrap()
     }
 
+    pub fn source(&self) -> tidewire_postgres::source::Config {
+        tidewire_postgres::source::Config::new(self.connection(), "shop", tidewire_connector::Budget::new(0))
+    }
+
     pub fn config(&self) -> Config {
         Config { schema: Some("replica".into()), ..Config::new(self.connection(), "shop", "replica") }
     }

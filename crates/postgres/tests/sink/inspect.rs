@@ -29,7 +29,7 @@ async fn source_and_sink_give_the_same_rows_of_the_same_table() {
              ('c', 3, '\N', NULL, ''), ('d', 4, E'back\\slash\nline\ttab\r', NULL, 'x  y')"#,
     );
     target.sql("CREATE EXTENSION citext");
-    let mut left = PostgresInspect::source(source.connection());
+    let mut left = PostgresInspect::source(&source.source());
     let schemas = left.schemas().await.unwrap();
     let odd = by_name(&schemas, "odd");
     let (rows, position) = scan(&mut left, odd, None).await;
@@ -75,17 +75,44 @@ async fn a_partitioned_table_is_read_by_its_root_and_a_parent_without_its_childr
          CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (x int) INHERITS (parent);
          INSERT INTO parent VALUES (1); INSERT INTO child VALUES (2, 2)",
     );
-    let mut inspect = PostgresInspect::source(db.connection());
+    let mut inspect = PostgresInspect::source(&db.source());
     let schemas = inspect.schemas().await.unwrap();
     assert_eq!(scan(&mut inspect, by_name(&schemas, "parts"), None).await.0.len(), 2);
     assert_eq!(scan(&mut inspect, by_name(&schemas, "parent"), None).await.0, [row(&["1"])]);
 }
 
 #[tokio::test]
+async fn stored_generated_columns_are_compared_where_the_publication_publishes_them() {
+    let db = Db::new("inspect_generated");
+    db.sql(
+        "CREATE TABLE g (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED);
+         CREATE TABLE k (id int, k int GENERATED ALWAYS AS (id * 2) STORED PRIMARY KEY); INSERT INTO g VALUES (1)",
+    );
+    let is_new = db.sql("SHOW server_version_num").parse::<u32>().unwrap() >= 180_000;
+    let of = |name: &str| tidewire_postgres::source::Config { publication: Some(name.into()), ..db.source() };
+    db.sql("CREATE PUBLICATION plain");
+    let mut cases = vec![(db.source(), is_new), (of("plain"), false)];
+    if is_new {
+        db.sql("CREATE PUBLICATION whole WITH (publish_generated_columns = stored)");
+        cases.push((of("whole"), true));
+    }
+    for (config, carries) in cases {
+        let mut inspect = PostgresInspect::source(&config);
+        let schemas = inspect.schemas().await.unwrap();
+        let rows = scan(&mut inspect, by_name(&schemas, "g"), None).await.0;
+        let key = &by_name(&schemas, "k").key;
+        match carries {
+            true => assert_eq!((rows, key), (vec![row(&["1", "2"])], &Key::Columns(vec![1]))),
+            false => assert_eq!((rows, key), (vec![row(&["1"])], &Key::Position)),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_table_that_is_not_there_is_told_and_the_next_scan_works() {
     let db = Db::new("inspect_missing");
     db.sql("CREATE TABLE t (id int PRIMARY KEY)");
-    let mut inspect = PostgresInspect::source(db.connection());
+    let mut inspect = PostgresInspect::source(&db.source());
     let missing = Scan { schema: schema("gone", &[("id", "integer")], Key::Columns(vec![0])), keys: None };
     let error = inspect.scan(&missing, &mut |_| {}).await.unwrap_err();
     assert_eq!((error.kind(), error.table()), (ErrorKind::Schema, Some("public.gone")), "{error}");

@@ -2,7 +2,6 @@
 
 use crate::follow::{config, server, Follow};
 use tidewire_connector::{Inspect, Scan, Source};
-use tidewire_pgwire::Config;
 
 const TICKET: &str = "CREATE TABLE ticket (region text NOT NULL, id int NOT NULL, v text, PRIMARY KEY (region, id)) PARTITION BY LIST (region);
   CREATE TABLE ticket_eu PARTITION OF ticket FOR VALUES IN ('eu');
@@ -44,7 +43,7 @@ async fn partitions_that_the_log_does_not_have_are_left_out_everywhere_and_told(
     let notes = follow.status().tables[0].notes.join("; ");
     assert!(notes.contains("public.visit_far, public.visit_us"), "{notes}");
     // A comparison looks at the same rows.
-    let mut source = tidewire_postgres::sink::PostgresInspect::source(Config::parse(&server.url()).unwrap());
+    let mut source = tidewire_postgres::sink::PostgresInspect::source(&config(&server, &[]));
     let schema = source.schemas().await.unwrap().remove(0);
     let mut seen = 0;
     source.scan(&Scan { schema, keys: None }, &mut |_| seen += 1).await.unwrap();
