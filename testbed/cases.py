@@ -216,7 +216,8 @@ def main():
     with open(os.path.join(ROOT, "tests", "cases", "not-yet.yaml")) as h:
         later = [] if only else yaml.safe_load(h)
     pg = server.Postgres({"wal_level": "logical", "max_prepared_transactions": 10, "max_replication_slots": 200,
-                          "max_wal_senders": 40, "max_connections": 200, "synchronous_commit": "on", "fsync": "off"})
+                          "max_wal_senders": 40, "max_connections": 200, "synchronous_commit": "on", "fsync": "off"},
+                         server.in_memory())
     folder, failed, lacking = tempfile.mkdtemp(prefix="tidewire-cases-"), [], []
     try:
         with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:

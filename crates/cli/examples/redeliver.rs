@@ -113,7 +113,7 @@ async fn deliver(sink: &mut dyn Sink, batches: Vec<Vec<Change>>, random: &mut Ra
         sink.prepare(schema.clone()).await?;
         let reduced = tidewire_flow::reduce(changes)?;
         sink.write(TableBatch { schema, truncate: reduced.truncate, changes: reduced.changes }).await?;
-        if random.next() % 4 == 0 {
+        if random.next().is_multiple_of(4) {
             sink.commit(&progress).await?;
         }
     }

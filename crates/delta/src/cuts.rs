@@ -124,7 +124,8 @@ impl Cuts {
     }
 
     fn clean(&mut self, config: &Config, version: u64) -> Result<()> {
-        let Some(state) = self.state.as_mut().filter(|_| version > 0 && version % CHECKPOINT_COMMITS == 0) else {
+        let Some(state) = self.state.as_mut().filter(|_| version > 0 && version.is_multiple_of(CHECKPOINT_COMMITS))
+        else {
             return Ok(());
         };
         let keep_from = config.now() - config.upkeep.file_retention.as_micros() as i64;

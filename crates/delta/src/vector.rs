@@ -136,7 +136,7 @@ pub fn z85_encode(bytes: &[u8]) -> String {
 }
 
 pub fn z85_decode(text: &[u8]) -> Option<Vec<u8>> {
-    if text.len() % 5 != 0 {
+    if !text.len().is_multiple_of(5) {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() / 5 * 4);

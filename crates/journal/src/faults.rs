@@ -37,8 +37,13 @@ fn config(dir: &Path) -> Config {
 
 /// The n-th message of the scenario: few keys, partial rows, some tombstones.
 fn message(number: u64) -> Message {
-    let letter =
-        |column: u64| if (number + column) % 3 == 0 || number < 16 { b'a' + (number % 26) as u8 } else { b'?' };
+    let letter = |column: u64| {
+        if (number + column).is_multiple_of(3) || number < 16 {
+            b'a' + (number % 26) as u8
+        } else {
+            b'?'
+        }
+    };
     let value: Vec<u8> = (0..3).flat_map(|column| vec![letter(column); 130]).collect();
     let value = if number % 11 == 10 { Vec::new() } else { value };
     let key = Bytes::from(format!("key {:02}", number * 7 % 16));

@@ -34,8 +34,8 @@ fn message(topic: &str, partition: u32, number: usize) -> Message {
     Message {
         topic: Arc::from(topic),
         partition,
-        key: if number % 3 == 0 { Bytes::new() } else { Bytes::from(format!("key\0{number}")) },
-        value: if number % 5 == 0 { Bytes::new() } else { Bytes::from(vec![number as u8; number * 7]) },
+        key: if number.is_multiple_of(3) { Bytes::new() } else { Bytes::from(format!("key\0{number}")) },
+        value: if number.is_multiple_of(5) { Bytes::new() } else { Bytes::from(vec![number as u8; number * 7]) },
         timestamp: 1_700_000_000_000_000 - number as i64,
     }
 }

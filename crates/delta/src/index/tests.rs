@@ -7,7 +7,7 @@ fn stamp(version: u64) -> Stamp {
 }
 
 fn place(row: u32, commit: u64) -> Place {
-    Place { file: 7, row, position: Position::new(commit, row), deleted: row % 3 == 0 }
+    Place { file: 7, row, position: Position::new(commit, row), deleted: row.is_multiple_of(3) }
 }
 
 fn open(folder: &std::path::Path, limit: usize) -> (Index, Option<Stamp>) {

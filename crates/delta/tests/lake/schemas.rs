@@ -116,7 +116,7 @@ async fn a_table_that_changes_its_kind_is_written_anew_in_one_commit_and_old_cha
 }
 
 fn mixed(n: u32) -> String {
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         format!("text {n}")
     } else {
         n.to_string()

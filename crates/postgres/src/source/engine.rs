@@ -204,8 +204,9 @@ impl Engine {
                 });
             }
             Next::Logical { lsn, prefix, content } if prefix == "tidewire" => {
+                // Where the message ends, and so where the next commit may lie.
                 self.place.lsn = self.place.lsn.max(lsn);
-                self.position = self.position.max(Position::end_of(lsn.saturating_add(self.place.base)));
+                self.position = self.position.max(self.before(lsn));
                 let time = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
                 self.complete_through = self.complete_through.max(time.unwrap_or(0));
                 self.batch.is_due = true;
@@ -225,12 +226,17 @@ impl Engine {
             return;
         }
         self.place.lsn = wal_end;
-        self.position = self.position.max(Position::end_of((wal_end - 1).saturating_add(self.place.base)));
+        self.position = self.position.max(self.before(wal_end));
         if self.on_standby {
             // No heartbeats there. What the standby has replayed by now is the best that can be said.
             self.complete_through = self.complete_through.max(sent_at);
         }
         self.idle(wal_end);
+    }
+
+    /// The place just before an LSN: a commit right at it is still to come.
+    fn before(&self, lsn: u64) -> Position {
+        Position::end_of(lsn.saturating_sub(1).saturating_add(self.place.base))
     }
 
     fn idle(&mut self, lsn: u64) {

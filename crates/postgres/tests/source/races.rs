@@ -58,6 +58,26 @@ async fn a_transaction_that_is_open_when_the_slot_is_made_arrives_whole() {
 }
 
 #[tokio::test]
+async fn a_commit_right_behind_a_heartbeat_comes_after_a_restart_between_the_two() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    let mut follow = Follow::start(config(&server, &["public.t"])).await;
+    follow.settle("public.t").await;
+    // The message is told where its record ends, which is where the commit's record begins.
+    let heartbeat = "SELECT pg_logical_emit_message(false, 'tidewire', '1')";
+    let mut writer = sql(&server).await;
+    writer.execute(&format!("BEGIN; INSERT INTO t VALUES (1, 'behind it'); {heartbeat}")).await.unwrap();
+    let end = follow.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").await;
+    let end: u64 = end.parse().unwrap();
+    follow.until("the heartbeat", |f| f.checkpoint.as_ref().is_some_and(|c| c.position.commit >= end - 1)).await;
+    follow.source.close().await.unwrap();
+    writer.execute("COMMIT").await.unwrap();
+    follow.crash().await;
+    follow.settle("public.t").await;
+    assert_eq!(follow.replica.count("public.t", 'c'), 1);
+}
+
+#[tokio::test]
 async fn a_row_that_was_read_before_a_streamed_commit_became_visible_is_dropped() {
     let server = server(&[]);
     server.psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')");

@@ -108,7 +108,7 @@ impl Source {
         );
         pick(random, format!("{day} {time}"), &["-infinity", "294276-12-31 23:59:59", "0001-01-01 00:00:00"]);
         pick(random, format!("{}.5", n as i64 - 500_000), &["NaN", "Infinity", "-Infinity", "-0", "1e+300"]);
-        pick(random, if n % 2 == 0 { "t" } else { "f" }.into(), &[]);
+        pick(random, if n.is_multiple_of(2) { "t" } else { "f" }.into(), &[]);
         pick(random, format!("\\x{:06x}", n), &["\\x"]);
         pick(random, format!("big {n} {}", "x".repeat((n % 50) as usize)), &[]);
         values
