@@ -89,9 +89,9 @@ impl Source for PostgresSource {
     }
 
     fn confirm(&mut self, checkpoint: &Checkpoint) -> BoxFuture<'_, Result<()>> {
-        let position = checkpoint.position;
+        let (position, place) = (checkpoint.position, resume::place(checkpoint));
         Box::pin(async move {
-            self.running()?.confirm(position);
+            self.running()?.confirm((position, place?));
             self.shared.update(|status| status.confirmed = status.confirmed.max(position));
             Ok(())
         })

@@ -64,8 +64,9 @@ impl Running {
         Ok(batch)
     }
 
-    pub fn confirm(&mut self, position: Position) {
-        while self.given.front().is_some_and(|(given, _)| *given <= position) {
+    /// Two checkpoints can have one position: the place tells them apart.
+    pub fn confirm(&mut self, durable: (Position, u64)) {
+        while self.given.front().is_some_and(|given| *given <= durable) {
             let Some((_, lsn)) = self.given.pop_front() else { return };
             self.confirmed.send_if_modified(|confirmed| {
                 let is_more = lsn > *confirmed;
@@ -255,4 +256,23 @@ fn readers(config: &Config, tasks: &mut Vec<Task>) -> (Vec<mpsc::Sender<Job>>, R
         tasks.push(Task(tokio::spawn(reader.run())));
     }
     (jobs, reports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_two_checkpoints_with_one_position_only_the_durable_one_is_told_to_the_server() {
+        let (_batches_in, batches) = mpsc::channel(1);
+        let (confirmed, told) = watch::channel(0);
+        let at = Position::end_of(5);
+        let given = VecDeque::from([(at, 10), (at, 20)]);
+        let receiver = Task(tokio::spawn(async {}));
+        let mut running = Running { batches, confirmed, given, receiver, _tasks: Vec::new() };
+        running.confirm((at, 10));
+        assert_eq!(*told.borrow(), 10);
+        running.confirm((at, 20));
+        assert_eq!(*told.borrow(), 20);
+    }
 }
