@@ -42,14 +42,15 @@ pub(crate) fn relations_sql(oids: &[u32]) -> String {
 }
 
 /// Takes no lock on the tables: a table that somebody holds for long must not stop the stream. So partitions come from
-/// pg_inherits and sizes from the planner's estimates.
+/// pg_inherits and sizes from the planner's estimates. All of it is of one snapshot, the file's number too: a function that
+/// tells it would look past the snapshot, and an ALTER between the two be seen by half.
 const RELATIONS_SQL: &str = "WITH RECURSIVE rels(root, oid, attached) AS (
   SELECT c.oid, c.oid, '' FROM pg_catalog.pg_class c WHERE c.oid = ANY('{$OIDS}'::oid[])
   UNION SELECT r.root, i.inhrelid, r.attached || ' ' || i.xmin FROM rels r JOIN pg_catalog.pg_class p ON p.oid = r.oid AND p.relkind = 'p'
   JOIN pg_catalog.pg_inherits i ON i.inhparent = r.oid)
 SELECT coalesce(json_agg(json_build_object('oid', c.oid::int8, 'root', r.root::int8, 'schema', n.nspname,
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident, 'attached', r.attached,
-  'filenode', coalesce(pg_catalog.pg_relation_filenode(c.oid), 0)::int8,
+  'filenode', c.relfilenode::int8,
   'rows', greatest(c.reltuples, 0)::int8, 'bytes', (c.relpages + coalesce(t.relpages, 0))::int8 * 8192,
   'columns', (SELECT coalesce(json_agg(json_build_object('attnum', a.attnum, 'name', a.attname, 'type', a.atttypid::int8,
       'typmod', a.atttypmod, 'generated', a.attgenerated <> '', 'stored', a.attgenerated = 's',

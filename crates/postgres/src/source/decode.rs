@@ -45,6 +45,7 @@ pub(super) enum Message {
     },
     Logical {
         transactional: bool,
+        /// Where the message ends: a commit may lie right there.
         lsn: u64,
         prefix: Bytes,
         content: Bytes,
