@@ -3,7 +3,7 @@
 use crate::rows::{Layout, Stats};
 use crate::store::{Store, Syncing, Upload, RESTORE};
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
@@ -11,16 +11,25 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::PageIndexPolicy;
-use parquet::file::properties::WriterProperties;
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use roaring::RoaringBitmap;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
+/// Rows that are read at once: so many, but no more than about so many bytes.
 const ROWS_PER_BATCH: usize = 8192;
+const BYTES_PER_BATCH: u64 = 8 << 20;
+/// Rows of a row group: so many, but no more than about so many bytes, since a writer keeps a group in memory.
 const ROWS_PER_GROUP: usize = 128 * 1024;
+const BYTES_PER_GROUP: usize = 32 << 20;
+/// From so many bytes of a row on, its file is written without what would keep further copies of its values in memory.
+pub const BULKY: usize = 1 << 20;
+/// Says in a file's footer that it was written so.
+const BULKY_MARK: &str = "tidewire.bulky";
 /// Who wrote a file, in its footer.
 pub const CREATED_BY: &str = concat!("tidewire ", env!("CARGO_PKG_VERSION"));
 /// Our files begin so: nobody else's are ever vacuumed.
@@ -35,6 +44,16 @@ pub struct Written {
     pub stats: Arc<str>,
 }
 
+/// What a file is written for.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// The file is to stay, so it is made smaller at the cost of time. Others are merged soon, and a commit waits for them.
+    pub lasting: bool,
+    /// It holds rows of `BULKY` bytes: no dictionaries and no statistics of its texts, which hold values whole while they are
+    /// made. (The log's statistics of the file stay.)
+    pub bulky: bool,
+}
+
 pub struct FileWriter {
     path: String,
     place: String,
@@ -43,22 +62,11 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// `lasting`: the file is to stay, so it is made smaller at the cost of time. Others are merged soon, and a commit waits
-    /// for them.
-    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>, lasting: bool) -> Result<FileWriter> {
+    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>, shape: Shape) -> Result<FileWriter> {
         let path = format!("{PREFIX}{}.parquet", uuid::Uuid::new_v4().simple());
         let place = store.path(&path).display().to_string();
-        let level = ZstdLevel::try_new(1).map_err(|e| Error::bug("zstd has no level 1").caused_by(e))?;
-        let mut properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(level))
-            .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
-            .set_created_by(CREATED_BY.into());
-        let is_text = |field: &Field| matches!(field.data_type(), DataType::Utf8 | DataType::Map(..));
-        for field in schema.fields().iter().filter(|field| !lasting && !is_text(field)) {
-            // Few numbers repeat within a small file: looking for those that do takes longer than it saves.
-            properties = properties.set_column_dictionary_enabled(ColumnPath::from(field.name().clone()), false);
-        }
-        let options = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
+        let properties = properties(&schema, shape)?;
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
             .map_err(|e| write_error(&place, e))?;
         Ok(FileWriter { path, place, writer, stats: Stats::new(layout) })
@@ -80,6 +88,41 @@ impl FileWriter {
         let (rows, stats) = (self.stats.rows(), self.stats.json().into());
         Ok((Written { path: self.path.into(), bytes, rows, stats }, syncing))
     }
+}
+
+fn properties(schema: &Schema, Shape { lasting, bulky }: Shape) -> Result<WriterProperties> {
+    let level = ZstdLevel::try_new(1).map_err(|e| Error::bug("zstd has no level 1").caused_by(e))?;
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
+        .set_max_row_group_bytes(Some(BYTES_PER_GROUP))
+        .set_created_by(CREATED_BY.into());
+    if bulky {
+        properties = properties
+            .set_dictionary_enabled(false)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_key_value_metadata(Some(vec![KeyValue::new(BULKY_MARK.into(), "true".to_string())]));
+    }
+    for field in schema.fields() {
+        let column = ColumnPath::from(field.name().clone());
+        if bulky && field.data_type().is_primitive() {
+            properties = properties
+                .set_column_dictionary_enabled(column.clone(), true)
+                .set_column_statistics_enabled(column.clone(), EnabledStatistics::Page);
+        }
+        if !lasting && !matches!(field.data_type(), DataType::Utf8 | DataType::Map(..)) {
+            // Few numbers repeat within a small file: looking for those that do takes longer than it saves.
+            properties = properties.set_column_dictionary_enabled(column, false);
+        }
+    }
+    Ok(properties.build())
+}
+
+/// Was the file written as one with large rows?
+pub fn is_bulky(store: &Store, path: &str) -> Result<bool> {
+    let metadata = load(store, path, PageIndexPolicy::Skip)?.1;
+    let marks = metadata.metadata().file_metadata().key_value_metadata();
+    Ok(marks.is_some_and(|marks| marks.iter().any(|mark| mark.key == BULKY_MARK)))
 }
 
 /// What goes wrong while writing is the disk, not the data.
@@ -111,18 +154,16 @@ pub fn read(
     rows: Rows<'_>,
     mut each: impl FnMut(&[u32], &RecordBatch) -> Result<()>,
 ) -> Result<()> {
-    let place = store.path(path).display().to_string();
-    let failed = |e: &dyn std::fmt::Display| Error::invalid(format!("{place} can't be read: {e}")).hint(RESTORE);
-    let file = store.open_named(path)?;
-    // Pages without a wanted row are passed over. Types are those of Parquet, however another writer had them in memory.
+    let failed = |e: &dyn std::fmt::Display| unreadable(store, path, e);
+    // Pages without a wanted row are passed over.
     let pages = if matches!(rows, Rows::Only(_)) { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
-    let options = ArrowReaderOptions::new().with_page_index_policy(pages).with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| failed(&e))?;
+    let (file, metadata) = load(store, path, pages)?;
     let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
     let schema = builder.schema().clone();
     let roots = (0..schema.fields().len()).filter(|i| columns.contains(&schema.field(*i).name().as_str()));
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-    let mut builder = builder.with_projection(mask).with_batch_size(ROWS_PER_BATCH);
+    let at_once = rows_at_once(builder.metadata(), &mask);
+    let mut builder = builder.with_projection(mask).with_batch_size(at_once);
     if let Rows::Only(wanted) = rows {
         builder = builder.with_row_selection(selection(wanted));
     }
@@ -131,7 +172,7 @@ pub fn read(
         Rows::But(_) => None,
     };
     let mut first = 0u32;
-    let mut numbers = Vec::with_capacity(ROWS_PER_BATCH);
+    let mut numbers = Vec::with_capacity(at_once);
     for batch in builder.build().map_err(|e| failed(&e))? {
         let mut batch = batch.map_err(|e| failed(&e))?;
         numbers.clear();
@@ -151,6 +192,32 @@ pub fn read(
         }
     }
     Ok(())
+}
+
+fn unreadable(store: &Store, path: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::invalid(format!("{} can't be read: {error}", store.path(path).display())).hint(RESTORE)
+}
+
+/// Opens a file and reads its footer. Types are those of Parquet, however another writer had them in memory.
+fn load(store: &Store, path: &str, pages: PageIndexPolicy) -> Result<(File, ArrowReaderMetadata)> {
+    let file = store.open_named(path)?;
+    let options = ArrowReaderOptions::new().with_page_index_policy(pages).with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| unreadable(store, path, &e))?;
+    Ok((file, metadata))
+}
+
+/// Rows of a batch, by the average row of the row group that has the largest ones.
+fn rows_at_once(metadata: &ParquetMetaData, mask: &ProjectionMask) -> usize {
+    let average = |group: &RowGroupMetaData| {
+        let wanted = group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf));
+        // A dictionary holds what repeats once; in memory it is there as often as it repeats.
+        let bytes =
+            |c: &ColumnChunkMetaData| c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0));
+        let all: i64 = wanted.map(|(_, column)| bytes(column)).fold(0, i64::saturating_add);
+        (all / group.num_rows().max(1)).max(1) as u64
+    };
+    let average = metadata.row_groups().iter().map(average).max().unwrap_or(1);
+    (BYTES_PER_BATCH / average).clamp(1, ROWS_PER_BATCH as u64) as usize
 }
 
 fn selection(rows: &RoaringBitmap) -> RowSelection {

@@ -146,6 +146,11 @@ fn cut(text: &str) -> (&str, &str) {
     text.split_at(text.char_indices().nth(TEXT_MAX).map_or(text.len(), |(at, _)| at))
 }
 
+/// The characters of a bound and the one behind them.
+fn start(text: &str) -> &str {
+    &text[..text.char_indices().nth(TEXT_MAX + 1).map_or(text.len(), |(at, _)| at)]
+}
+
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -177,7 +182,8 @@ fn bounds_of(physical: &Physical, array: &ArrayRef) -> Bounds {
             None => Bounds::None,
         },
         Physical::String => match extremes(array.as_string::<i32>().iter().flatten()) {
-            Some((low, upper)) => Bounds::Text(low.into(), upper.into()),
+            // Starts compare as the wholes do, and a value may be large.
+            Some((low, upper)) => Bounds::Text(start(low).into(), start(upper).into()),
             None => Bounds::None,
         },
         Physical::Boolean | Physical::Binary => Bounds::None,

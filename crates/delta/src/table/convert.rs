@@ -3,7 +3,7 @@
 //! until the source's own row comes.
 
 use super::Table;
-use crate::data::{self, FileWriter, Rows};
+use crate::data::{self, FileWriter, Rows, Shape};
 use crate::index::{KeyMap, Place};
 use crate::key::{copy_key, KeyReader};
 use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
@@ -91,7 +91,8 @@ impl Table {
 
     fn convert_file(&mut self, input: &Input, conversion: &mut Conversion) -> Result<()> {
         let store = self.store.clone();
-        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow(), true)?;
+        let shape = Shape { lasting: true, bulky: data::is_bulky(&store, &input.path)? };
+        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow(), shape)?;
         let number = self.files.reserve();
         let columns: Vec<String> =
             conversion.decoder.projection().into_iter().chain(Stamps::COLUMNS).map(String::from).collect();

@@ -1,7 +1,7 @@
 use super::fetch::complete;
 use super::pending::{Buffer, Buffered};
 use super::Table;
-use crate::data::{self, FileWriter, Rows};
+use crate::data::{self, FileWriter, Rows, Shape, BULKY};
 use crate::index::Place;
 use crate::key::KeyReader;
 use crate::rows::{Encoder, Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
@@ -10,8 +10,9 @@ use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
 use tidewire_connector::{TableBatch, Written};
 use tidewire_flow::passes;
 
-/// Rows that are turned into columns at once.
+/// Rows that are turned into columns at once: so many, until they have so many bytes.
 const ROWS_PER_PIECE: usize = 8192;
+const BYTES_PER_PIECE: usize = 4 << 20;
 
 /// A row that passed the guard.
 pub(super) struct Incoming {
@@ -72,6 +73,8 @@ impl Table {
             Key::Position => self.decide_by_position(&changes, &mut written),
             Key::WholeRow => self.decide_whole_rows(&changes, &mut written)?,
         };
+        // Each row is let go of as soon as it is a row of columns: a large one would be there twice.
+        drop(changes);
         incoming.iter().try_for_each(|row| self.check_text(row))?;
         written.applied = incoming.len() as u64;
         incoming.into_iter().for_each(|row| self.apply(row));
@@ -230,17 +233,22 @@ impl Table {
         if ordered && !buffer.rows.is_sorted_by_key(|row| row.key) {
             buffer.rows.sort_unstable_by_key(|row| row.key);
         }
-        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow(), false)?;
+        let bulky = buffer.rows.iter().any(|row| row.row.encoded().len() >= BULKY);
+        let shape = Shape { lasting: false, bulky };
+        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow(), shape)?;
         // Piece by piece, so that only a piece is there as text and as columns at once.
-        let mut left = buffer.rows.len();
-        let mut rows = buffer.rows.into_iter().zip(0u32..);
-        while left > 0 {
-            let mut encoder = Encoder::new(self.layout.clone(), left.min(ROWS_PER_PIECE));
-            left = left.saturating_sub(ROWS_PER_PIECE);
-            for (row, number) in rows.by_ref().take(ROWS_PER_PIECE) {
+        let mut rows = (0u32..buffer.rows.len() as u32).zip(buffer.rows);
+        while rows.len() > 0 {
+            let count = rows.len().min(ROWS_PER_PIECE);
+            let (mut encoder, mut bytes) = (Encoder::new(self.layout.clone(), count), 0);
+            for (number, row) in rows.by_ref().take(count) {
                 encoder.push(&row.row, row.stamp)?;
                 if let Some(place) = self.index.as_mut().and_then(|index| index.pending_mut(row.key)) {
                     place.row = number;
+                }
+                bytes += row.row.encoded().len();
+                if bytes >= BYTES_PER_PIECE {
+                    break;
                 }
             }
             writer.write(&encoder.finish()?)?;

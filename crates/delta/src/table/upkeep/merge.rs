@@ -1,7 +1,7 @@
 //! The work of one merge: rows that aren't struck go from several files into one.
 
 use super::{Input, Merged};
-use crate::data::{self, FileWriter, Rows};
+use crate::data::{self, FileWriter, Rows, Shape};
 use crate::index::{MovedRows, Place};
 use crate::key::Secret;
 use crate::rows::{Layout, Marks};
@@ -25,7 +25,12 @@ impl MergeWork {
     pub fn run(self) -> Result<Merged> {
         let schema = self.layout.arrow();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let mut writer = FileWriter::create(&self.store, &self.layout, schema.clone(), true)?;
+        let mut bulky = false;
+        for input in &self.inputs {
+            bulky |= data::is_bulky(&self.store, &input.path)?;
+        }
+        let shape = Shape { lasting: true, bulky };
+        let mut writer = FileWriter::create(&self.store, &self.layout, schema.clone(), shape)?;
         let mut scan = self.index.as_ref().map(|(_, secret)| KeyScan::new(&self.layout, *secret));
         let index_store = self.index.as_ref().map_or(&self.store, |(store, _)| store).clone();
         let mut moved = MovedRows::new(index_store, self.entries_max);
