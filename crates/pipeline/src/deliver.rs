@@ -65,7 +65,7 @@ impl Deliver {
                 }
                 _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
             }
-            if due.write_now(&collected) {
+            if due.write_now(&collected, self.shared.capture.pulse.is_open()) {
                 self.write_all(&mut collected).await?;
             }
             if due.commit_now(&collected) {

@@ -39,17 +39,26 @@ impl Due {
 
     /// When to look again, if nothing is fetched until then.
     pub fn next_look(&self, collected: &Collected) -> Instant {
-        let beat = Instant::now() + BEAT;
+        let now = Instant::now();
+        let (beat, stalled) = (now + BEAT, self.last_fetch + STALL);
         match (collected.at_boundary, self.first_pending) {
             (true, Some(first)) => beat.min(first + self.pace.interval),
-            (false, _) if collected.bytes > 0 => beat.min(self.last_fetch + STALL),
+            (false, _) if collected.bytes > 0 => {
+                if stalled > now {
+                    stalled
+                } else {
+                    now + STALL
+                }
+            }
             _ => beat,
         }
     }
 
-    pub fn write_now(&self, collected: &Collected) -> bool {
-        collected.bytes >= self.pace.write_bytes
-            || (collected.bytes > 0 && !collected.at_boundary && self.last_fetch + STALL <= Instant::now())
+    /// `is_capturing`: without capture nobody waits for credit, and a transaction of ours that stays open at the sink would hold
+    /// up a new slot on the same server, which waits for all transactions there.
+    pub fn write_now(&self, collected: &Collected, is_capturing: bool) -> bool {
+        let stalls = collected.bytes > 0 && !collected.at_boundary && self.last_fetch + STALL <= Instant::now();
+        collected.bytes >= self.pace.write_bytes || (is_capturing && stalls)
     }
 
     pub fn commit_now(&self, collected: &Collected) -> bool {
