@@ -12,7 +12,7 @@
 use crate::collect::{origin, Collected, Group, Reached, Rules};
 use crate::config::Pace;
 use crate::context::Stop;
-use crate::pace::Due;
+use crate::pace::{Due, STALL};
 use crate::repairs::Repairs;
 use crate::shared::{locked, Shared, SinkState};
 use std::collections::HashMap;
@@ -35,6 +35,8 @@ pub(crate) struct Deliver {
     pub last_schema: Option<(SchemaId, Arc<Schema>)>,
     /// By table: the schema that the sink was told of last.
     pub prepared: HashMap<String, Arc<Schema>>,
+    /// The sink was given something that isn't committed yet.
+    pub begun: bool,
     /// What the last `Malformed` error was about.
     pub fault: Option<Fault>,
 }
@@ -65,8 +67,11 @@ impl Deliver {
                 }
                 _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
             }
-            if due.write_now(&collected, self.shared.capture.pulse.is_open()) {
+            if collected.bytes >= self.pace.write_bytes || (due.stalls(&collected) && self.is_capturing()) {
                 self.write_all(&mut collected).await?;
+            } else if due.stalls(&collected) && self.begun {
+                let Some(opened) = self.let_go(stop).await else { return Ok(()) };
+                (collected, due) = (Collected::from(opened?), Due::new(self.pace));
             }
             if due.commit_now(&collected) {
                 self.commit(&mut collected).await?;
@@ -80,6 +85,7 @@ impl Deliver {
     async fn open(&mut self) -> Result<Progress> {
         self.shared.book.load(&*self.shared.bus).await?;
         self.prepared.clear();
+        self.begun = false;
         self.sink.open().await?;
         let mut progress = self.sink.committed().await?;
         if self.shared.has_history && progress == Progress::default() {
@@ -92,6 +98,26 @@ impl Deliver {
         self.from_earliest = false;
         self.state.holds(progress.boundary);
         Ok(progress)
+    }
+
+    /// What comes next isn't captured yet, and what we hold is half a transaction, of which the sink has a part. If the sink is
+    /// on the source's server, that part is an open transaction there, and a new slot waits for all of these: so it is dropped,
+    /// and read again when capture is open. None: the stop came before.
+    async fn let_go(&mut self, stop: &Stop) -> Option<Result<Progress>> {
+        tracing::debug!(sink = self.state.name, "half a transaction is let go until capture is open");
+        match stop.unless(self.sink.open()).await? {
+            Ok(()) => {}
+            Err(error) => return Some(Err(error)),
+        }
+        while !self.is_capturing() {
+            self.state.pulse.beat(self.shared.clock.now());
+            stop.unless(tokio::time::sleep(STALL)).await?;
+        }
+        stop.unless(self.open()).await
+    }
+
+    fn is_capturing(&self) -> bool {
+        self.shared.capture.pulse.is_open()
     }
 
     /// Sorts fetched messages into the groups of their tables.
@@ -139,6 +165,7 @@ impl Deliver {
             self.write(&mut collected.groups[group]).await?;
         }
         collected.pending += 1;
+        self.begun = true;
         self.prepare(&table, &schema).await.map_err(|error| error.on_table(&table))
     }
 
@@ -206,6 +233,7 @@ impl Deliver {
         }
         let (rows, bytes) = (group.changes.len(), std::mem::take(&mut group.bytes));
         let changes = std::mem::take(&mut group.changes);
+        self.begun = true;
         self.doing(Some("write"));
         let written = self.prepare_and_write(group, changes).await;
         self.doing(None);
@@ -243,6 +271,7 @@ impl Deliver {
         moment("sink commit");
         self.sink.commit(&collected.progress).await?;
         moment("sink committed");
+        self.begun = false;
         self.state.commit.observe(began.elapsed(), 1);
         self.doing(None);
         let now = self.shared.clock.now();

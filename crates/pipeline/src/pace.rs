@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Inside a transaction, a reader that gives nothing for so long may be waiting for credit that we hold.
-const STALL: Duration = Duration::from_millis(100);
+pub(crate) const STALL: Duration = Duration::from_millis(100);
 
 /// Decides when one sink writes and commits.
 pub(crate) struct Due {
@@ -43,7 +43,7 @@ impl Due {
         let (beat, stalled) = (now + BEAT, self.last_fetch + STALL);
         match (collected.at_boundary, self.first_pending) {
             (true, Some(first)) => beat.min(first + self.pace.interval),
-            (false, _) if collected.bytes > 0 => {
+            (false, _) if collected.pending > 0 => {
                 if stalled > now {
                     stalled
                 } else {
@@ -54,11 +54,9 @@ impl Due {
         }
     }
 
-    /// `is_capturing`: without capture nobody waits for credit, and a transaction of ours that stays open at the sink would hold
-    /// up a new slot on the same server, which waits for all transactions there.
-    pub fn write_now(&self, collected: &Collected, is_capturing: bool) -> bool {
-        let stalls = collected.bytes > 0 && !collected.at_boundary && self.last_fetch + STALL <= Instant::now();
-        collected.bytes >= self.pace.write_bytes || (is_capturing && stalls)
+    /// Half a transaction waits for what comes next, and nothing comes.
+    pub fn stalls(&self, collected: &Collected) -> bool {
+        !collected.at_boundary && collected.pending > 0 && self.last_fetch + STALL <= Instant::now()
     }
 
     pub fn commit_now(&self, collected: &Collected) -> bool {

@@ -73,6 +73,7 @@ impl Pipeline {
                 rules: Rules::default(),
                 from_earliest: false,
                 last_schema: None,
+                begun: false,
                 prepared: HashMap::new(),
                 fault: None,
             };

@@ -217,6 +217,27 @@ async fn after_the_log_was_lost_a_new_one_is_started_and_every_table_is_mended()
     running.stop().await.unwrap();
 }
 
+/// What the sink holds of a transaction is let go when the log ends in it: a new slot on the sink's server waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_lost_in_the_middle_of_a_transaction_never_waits_for_a_sink_on_the_same_server() {
+    let mut bench = bench();
+    (bench.world.part, bench.world.shares_its_server, bench.write_bytes) = (10, true, Some(1));
+    let running = bench.start_seeing().await;
+    bench.world.commit("orders", &[(1, Some("a"))]);
+    caught_up(&running).await;
+    let rows: Vec<_> = (0..40).map(|id| (id, Some("b"))).collect();
+    bench.world.faults.on("next", 3, || Error::lost("the slot is gone"));
+    bench.world.commit("orders", &rows);
+    until("the sink has a part of it", || bench.log.is_sink_in_a_transaction()).await;
+    until("a new log is started", || bench.log.count("source recover") == 1).await;
+    bench.world.commit("orders", &[(2, Some("after"))]);
+    until("it is mended", || running.status().repairs.is_empty()).await;
+    caught_up(&running).await;
+    bench.assert_equal("orders");
+    assert_eq!(running.status().sinks[0].loop_state.trouble, None);
+    running.stop().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_repair_is_still_due_after_a_restart() {
     let bench = bench();

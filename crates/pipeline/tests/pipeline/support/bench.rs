@@ -13,6 +13,8 @@ pub struct Bench {
     pub bus: MemoryBus,
     pub store: Store,
     pub clock: Arc<TestClock>,
+    /// The sink is given what was fetched from so many bytes on.
+    pub write_bytes: Option<usize>,
 }
 
 impl Bench {
@@ -20,7 +22,7 @@ impl Bench {
         let log = Log::default();
         let (world, bus) = (World::new(&log), MemoryBus::new(&log));
         world.add_table("orders");
-        Bench { store: Store::new("lake", &log), world, bus, log, clock: TestClock::new() }
+        Bench { store: Store::new("lake", &log), world, bus, log, clock: TestClock::new(), write_bytes: None }
     }
 
     pub async fn start(&self) -> Running {
@@ -28,7 +30,9 @@ impl Bench {
     }
 
     pub fn spec(&self) -> SinkSpec {
-        SinkSpec::new("lake", self.store.sink(), self.bus.reader("lake"))
+        let mut spec = SinkSpec::new("lake", self.store.sink(), self.bus.reader("lake"));
+        spec.pace.write_bytes = self.write_bytes.unwrap_or(spec.pace.write_bytes);
+        spec
     }
 
     pub async fn start_with(&self, config: PipelineConfig, sinks: Vec<SinkSpec>) -> Running {

@@ -28,6 +28,15 @@ impl Log {
     pub fn index_of(&self, event: &str) -> Option<usize> {
         self.all().iter().position(|e| e == event)
     }
+    /// The sink `lake` was given something since it was opened or committed last.
+    pub fn is_sink_in_a_transaction(&self) -> bool {
+        let events = self.all();
+        let last = events
+            .iter()
+            .rev()
+            .find(|e| ["lake open", "lake commit", "lake prepare", "lake write"].iter().any(|s| e.starts_with(s)));
+        last.is_some_and(|e| e.starts_with("lake prepare") || e.starts_with("lake write"))
+    }
     pub fn count(&self, event: &str) -> usize {
         self.all().iter().filter(|e| e.starts_with(event)).count()
     }

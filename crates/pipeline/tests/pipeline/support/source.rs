@@ -19,6 +19,8 @@ pub struct World {
     /// A transaction is told in batches of so many changes.
     pub part: usize,
     pub budget: Option<Budget>,
+    /// The sink is on the same server: a new log begins when it has no open transaction there.
+    pub shares_its_server: bool,
     began: Instant,
 }
 
@@ -51,6 +53,7 @@ impl World {
             faults: Faults::default(),
             part: usize::MAX,
             budget: None,
+            shares_its_server: false,
             began: Instant::now(),
         }
     }
@@ -280,6 +283,9 @@ impl Source for MemorySource {
     /// What the old log held and was not told is gone.
     fn recover(&mut self, from: Checkpoint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            while self.world.shares_its_server && self.world.log.is_sink_in_a_transaction() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
             self.world.log.add(format!("source recover {}", from.position.commit));
             let mut inner = self.world.inner.lock().unwrap();
             self.next = inner.transactions.len();
