@@ -50,7 +50,7 @@ sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
 	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \
 	  under_any_faults -- --nocapture
 
-bench: release ## today's figures beside those of PostgreSQL's own tools
+bench: release ## today's figures beside those of PostgreSQL's own tools (ARGS='--only stream,shapes --repeats 5')
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
 bench: python
 
