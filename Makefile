@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-delta readers cases kill sim docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-delta readers cases kill sim fuzz fuzz-short audit docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,7 +50,19 @@ sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
 	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \
 	  under_any_faults -- --nocapture
 
-bench: release ## today's figures beside those of PostgreSQL's own tools (ARGS='--only stream,shapes --repeats 5')
+fuzz-short: tools ## bytes from outside: the kept corpus and a fixed number of mutations, in seconds (a part of `make test`; TIMES=100)
+	TIDEWIRE_FUZZ_TIMES=$(or $(TIMES),1) cargo test --quiet -p tidewire-fuzz
+
+fuzz: tools ## each fuzz target for MINUTES=5 with libFuzzer (needs cargo-fuzz and a nightly compiler; TARGET=pgoutput for one)
+	for target in $(or $(TARGET),$(notdir $(wildcard fuzz/corpus/*))); do mkdir -p fuzz/found/$$target; \
+	  cargo +nightly fuzz run --features libfuzzer $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+	    -max_total_time=$$(( 60 * $(or $(MINUTES),5) )) -rss_limit_mb=2048 -timeout=10 -max_len=20000; \
+	done
+
+audit: ## licences, sources and known faults of the dependencies (needs cargo-deny)
+	cargo deny check
+
+bench: release ## today's figures beside those of PostgreSQL's own tools
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
 bench: python
 
@@ -71,6 +83,8 @@ lint: tools ## format, clippy without warnings, house rules
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	cargo test --quiet -p tidewire-cli --test floors
+	@if command -v cargo-deny > /dev/null; then cargo deny check licenses bans sources; \
+	else echo "cargo-deny isn't here: licences and sources of the dependencies are not checked"; fi
 
 clean: ## removes what was built and fetched
 	rm -rf $(CARGO_TARGET_DIR) $(CACHE)

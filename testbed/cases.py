@@ -15,10 +15,12 @@ A case file has
                       database); `user`: who connects to the source
   start_and_go        don't wait for the first copy
   slot_before_publication   a slot of our name is there before Tidewire starts
-  changes             steps in order: tx, rollback, autocommit, session + sql (async, before_start), must_fail, action, sleep
+  changes             steps in order: tx, rollback, autocommit, session + sql (async, before_start), must_fail, action, sleep, status (waits until
+                      `tidewire status` says it, a regular expression)
   tables              the tables whose copies must be equal: a list, or a map (name: published, `sinks`: in these alone)
   named               the run at the end is complete but for what it names, by this regular expression (exit code 1)
-  ops                 [table, op, key] as Debezium would tell them, in order; `ops_total`: how many (ops are the first then)
+  ops                 [table, op, key, {before, after, unavailable}] as Debezium would tell them, in order; `ops_total`: how
+                      many (ops are the first then); `read_instead`: tables of which some may be missing
   events              single events by their contents (casechecks.check_events)
   check, notes, log   regular expressions: in what `tidewire check` prints before the start, in the table's notes and
                       findings while it runs, in the log at the end
@@ -37,7 +39,7 @@ from pipeline import Pipeline
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEYS = {"case", "name", "setup", "encoding", "replica_setup", "source", "replica", "user", "start_and_go",
-        "slot_before_publication", "changes", "tables", "named", "ops", "ops_total", "events", "check", "notes", "log", "ends", "versions", "slow"}
+        "slot_before_publication", "changes", "tables", "named", "ops", "ops_total", "read_instead", "events", "check", "notes", "log", "ends", "versions", "slow"}
 
 
 class Lacks(Exception):

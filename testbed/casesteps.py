@@ -1,9 +1,9 @@
 """The steps of a case: SQL on the source in the ways that a case names, and what happens to the pipeline meanwhile."""
-import os, shutil, signal, threading, time
+import json, os, re, shutil, signal, threading, time
 import psycopg2
 
 STEPS = {"tx": {"tx"}, "rollback": {"rollback"}, "autocommit": {"autocommit"}, "must_fail": {"must_fail"}, "action": {"action"},
-         "sleep": {"sleep"}, "sql": {"session", "sql", "async", "before_start"}}
+         "sleep": {"sleep"}, "status": {"status"}, "sql": {"session", "sql", "async", "before_start"}}
 ACTIONS = ("kill_consumer", "restart_consumer", "stop_consumer", "start_consumer", "sink_fails", "sink_recovers", "failover",
            "wait_until_streaming", "drop_slot", "lose_lake", "lose_journal")
 
@@ -37,6 +37,9 @@ class Steps:
             return self.act(step["action"])
         if "sleep" in step:
             return time.sleep(step["sleep"])
+        if "status" in step:
+            says = lambda status: re.search(step["status"], json.dumps(status, ensure_ascii=False))
+            return self.pipeline.wait_until("a status like %r" % step["status"], says)
         if "session" in step:
             return self.talk(step)
         c = connect(self.url)

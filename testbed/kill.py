@@ -8,10 +8,12 @@ One private PostgreSQL, one source and one replica database, each behind a proxy
 update (partial TOAST updates too), delete, move and swap keys, truncate, alter tables and run large transactions, while the
 `tidewire` process is ended by SIGKILL at random moments or ends itself at a named one (TIDEWIRE_DIE_AT: before and after
 each durable step). Beside that the server is restarted (fast and immediate), connections are cut in the middle of a message,
-left half-open, slow or refused, the replica is away for a while, and the disk of journal and lake is full for a while (a
-small tmpfs; left out, and said so, where it can't be mounted). At the end load and faults stop, the pipeline catches up by
-itself, `tidewire reconcile` must say equal, and an independent comparison (DuckDB, psql text) must agree.
-Ends with `N passed, N failed`: one test a seed.
+left half-open, slow or refused, the replica is away for a while, the slot is dropped, or invalidated by max_slot_wal_keep_size,
+and the disk of journal and lake is full for a while (a small tmpfs; left out, and said so, where it can't be mounted). Upkeep
+(merges, checkpoints, vacuum, rolled, rewritten and dropped segments) is due after seconds (TIDEWIRE_HURRY), so that its
+moments are reached. At the end load and faults stop, the pipeline catches up by itself, `tidewire reconcile` must say equal,
+and an independent comparison (DuckDB, psql text) must agree.
+Ends with how often the process died at each named moment, and `N passed, N failed`: one test a seed.
 """
 import argparse, errno, os, random, shutil, signal, subprocess, sys, tempfile, threading, time
 import psycopg2
@@ -116,15 +118,15 @@ def work(seed, url, stop, counts):
 MOMENTS = ["journal append", "journal written", "journal durable", "journal rolled", "progress kept", "source confirm",
            "source confirmed", "sink commit", "sink committed", "parquet written", "vectors written", "delta put", "delta committed",
            "index updated", "delta checkpoint", "delta checkpointed", "merge put", "merge committed", "vacuum", "replica commit",
-           "replica committed"]
+           "replica committed", "journal rewrite", "journal rewritten", "journal dropped"]
 
 
 class Killed(pipeline.Pipeline):
     """Its log lies beside the small disk, and it may be told where to die."""
 
-    def __init__(self, binary, folder, logs, source_url, replica_url):
+    def __init__(self, binary, folder, logs, source_url, replica_url, journal):
         self.logs = logs
-        super().__init__(binary, folder, source_url, replica_url)
+        super().__init__(binary, folder, source_url, replica_url, journal=journal)
 
     def log(self):
         return open(os.path.join(self.logs, "log"), "a")
@@ -135,7 +137,7 @@ class Killed(pipeline.Pipeline):
 
     def start(self, die_at=None):
         """`die_at`: a named moment and how often it is passed before the process ends there, `journal written:3`."""
-        e = dict(os.environ, TIDEWIRE_DIE_AT=die_at) if die_at else None
+        e = dict(os.environ, TIDEWIRE_HURRY="1", **({"TIDEWIRE_DIE_AT": die_at} if die_at else {}))
         self.process = subprocess.Popen([self.binary, "run", self.config], stdout=self.log(), stderr=self.log(), env=e)
 
 
@@ -168,18 +170,58 @@ class Disk:
             subprocess.run(["umount", self.folder])
 
 
+class Slot:
+    """The pipeline's slot, which somebody drops, or which the server gives up while its log grows."""
+
+    def __init__(self, pg, name):
+        self.pg, self.name = pg, name
+
+    def ask(self, k, what):
+        k.execute("SELECT %s FROM pg_replication_slots WHERE slot_name = %%s" % what, (self.name,))
+        return k.fetchone()
+
+    def drop(self):
+        """Whether there was one."""
+        c = self.pg.connect("kill")
+        k, was = c.cursor(), False
+        while self.ask(k, "active"):
+            try:
+                self.ask(k, "pg_terminate_backend(active_pid)")
+                was = bool(self.ask(k, "pg_drop_replication_slot(slot_name)")) or was
+            except psycopg2.errors.ObjectInUse:
+                time.sleep(0.05)
+        c.close()
+        return was
+
+    def invalidate(self):
+        """Whether there was one. Changes go on, and the log with them."""
+        c = self.pg.connect("kill")
+        k, end = c.cursor(), time.time() + 30
+        k.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        k.execute("SELECT pg_reload_conf()")
+        while self.ask(k, "wal_status <> 'lost'") == (True,):
+            assert time.time() < end, "the server keeps a slot that is behind its limit"
+            k.execute("SELECT pg_logical_emit_message(false, 'kill', 'more'), pg_switch_wal()")
+            k.execute("CHECKPOINT")
+        k.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        k.execute("SELECT pg_reload_conf()")
+        was = self.ask(k, "wal_status") == ("lost",)
+        c.close()
+        return was
+
+
 class Faults:
     """What goes on beside the kills. Each begins and ends within one life of the process, or spans several."""
 
-    def __init__(self, r, pg, source, replica, disk):
-        self.r, self.pg, self.source, self.replica, self.disk, self.counts = r, pg, source, replica, disk, {}
+    def __init__(self, r, pg, source, replica, disk, slot):
+        self.r, self.pg, self.source, self.replica, self.disk, self.slot, self.counts = r, pg, source, replica, disk, slot, {}
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def one(self):
         what = self.r.choice(["none", "none", "cut", "cut", "half-open", "slow", "refuse", "sink away", "full disk", "fast restart",
-                              "immediate restart"])
+                              "immediate restart", "slot invalidated"])
         wire = self.r.choice([self.source, self.replica])
         if what == "cut":
             wire.cut_after = self.r.randrange(1, 200000)
@@ -199,7 +241,19 @@ class Faults:
             self.disk.fill()
         elif what.endswith("restart"):
             self.pg.restart(what.split()[0])
+        elif what == "slot invalidated":
+            self.source.stalled = True  # it falls behind
+            if not self.slot.invalidate():
+                return
         self.count(what)
+
+    def between_lives(self):
+        """The slot is lost while nobody listens."""
+        pick = self.r.random()
+        if pick < 0.05 and self.slot.drop():
+            self.count("slot dropped")
+        elif 0.05 < pick < 0.08 and self.slot.invalidate():
+            self.count("slot invalidated")
 
     def end(self):
         self.source.resume()
@@ -207,13 +261,16 @@ class Faults:
         self.disk.empty()
 
 
-def kill_once(p, r, faults, reached):
-    """One life of the process, to its death."""
-    moment = r.choice(MOMENTS) if r.random() < 0.6 else None
-    p.start("%s:%d" % (moment, r.choice([1, 1, 2, 3, 10])) if moment else None)
+def kill_once(p, r, faults, reached, moments):
+    """One life of the process, to its death; `moments`: those that come next, each once before any comes again."""
+    if not moments:
+        moments += r.sample(MOMENTS, len(MOMENTS))
+    moment = moments.pop() if r.random() < 0.6 else None
+    p.start("%s:%d" % (moment, r.choice([1, 1, 1, 2, 3, 8])) if moment else None)
     time.sleep(r.uniform(0.05, 1.5))
     faults.one()
-    end = time.time() + r.uniform(0.1, 2.0 if moment is None else 4.0)
+    # A moment that is waited for comes late on a busy machine.
+    end = time.time() + (r.uniform(0.1, 2.0) if moment is None else 12)
     while time.time() < end and p.process.poll() is None:
         time.sleep(0.02)
     code = p.process.poll()
@@ -224,11 +281,12 @@ def kill_once(p, r, faults, reached):
         raise AssertionError("tidewire ended by itself with %d\n%s" % (code, p.tail()))
     else:
         p.stop(signal.SIGKILL)
+    faults.between_lives()
     if r.random() < 0.7:
         faults.end()
 
 
-def one_seed(o, seed):
+def one_seed(o, seed, all_reached):
     r, began = random.Random(seed), time.time()
     pg = server.Postgres({"wal_level": "logical", "max_replication_slots": 20, "max_wal_senders": 20, "fsync": "off",
                           "wal_sender_timeout": "3s"})
@@ -242,12 +300,13 @@ def one_seed(o, seed):
         pg.connect("kill").cursor().execute(SETUP)
         wires = [proxy.Proxy(pg.port), proxy.Proxy(pg.port)]
         url = lambda wire, database: "postgres://postgres@127.0.0.1:%d/%s" % (wire.port, database)
-        p = Killed(o.binary, disk.folder, folder, url(wires[0], "kill"), url(wires[1], "kill_replica"))
-        faults = Faults(r, pg, wires[0], wires[1], disk)
+        p = Killed(o.binary, disk.folder, folder, url(wires[0], "kill"), url(wires[1], "kill_replica"),
+                   {"retention": "2s", "compact": seed % 2 == 0})
+        faults, moments = Faults(r, pg, wires[0], wires[1], disk, Slot(pg, p.slot)), []
         workers = [threading.Thread(target=work, args=(seed * 100 + i, pg.url("kill"), stop, counts)) for i in range(3)]
         [w.start() for w in workers]
         for _ in range(o.kills):
-            kill_once(p, r, faults, reached)
+            kill_once(p, r, faults, reached, moments)
             kills += 1
         faults.end()
         p.start()
@@ -277,6 +336,8 @@ def one_seed(o, seed):
     print("seed %d: %s, %d kills (%d at named moments: %s), faults %s%s, %d transactions, %.0f s" % (
         seed, "FAILED" if failed else "equal", kills, sum(reached.values()), reached, faults.counts if p else {},
         "" if disk.is_mounted else " (no full disk: a tmpfs can't be mounted here)", counts[0], time.time() - began), flush=True)
+    for moment, n in reached.items():
+        all_reached[moment] += n
     return failed is None
 
 
@@ -290,7 +351,9 @@ def main():
     a.add_argument("--keep", action="store_true")
     o = a.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped
-    passed = sum(one_seed(o, seed) for seed in range(o.seed, o.seed + o.seeds))
+    reached = dict.fromkeys(MOMENTS, 0)
+    passed = sum(one_seed(o, seed, reached) for seed in range(o.seed, o.seed + o.seeds))
+    print("died at named moments: %s" % ", ".join("%s %d" % m for m in reached.items()))
     print("%d passed, %d failed" % (passed, o.seeds - passed))
     return 0 if passed == o.seeds else 1
 

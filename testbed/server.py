@@ -49,7 +49,12 @@ class Postgres:
     def restart(self, mode):
         """`fast` (clients are sent away) or `immediate` (as if the machine had crashed)."""
         self.process.send_signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
-        self.process.wait(60)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            # A fast one waits for a consumer that can't confirm (its disk is full) as long as that one lives.
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(60)
         self.start()
 
     def command(self, words):

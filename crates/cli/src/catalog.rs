@@ -1,6 +1,6 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
-use crate::config::{Config, LakeTables, SinkConfig, SinkKind};
+use crate::config::{Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
-use tidewire_connector::{Budget, BusWriter, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
+use tidewire_connector::{hurries, Budget, BusWriter, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
 use tidewire_delta::{self as delta, DeltaInspect, DeltaSink, TableWork};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
@@ -152,40 +152,22 @@ impl journal::Merge for NativeMerge {
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
-        SinkKind::Delta { path, tables } => Box::new(DeltaSink::new(delta_config(config, sink, path, tables)?)),
+        SinkKind::Delta { path, types } => Box::new(DeltaSink::new(delta_config(config, sink, path, types)?)),
         SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
     })
 }
 
-fn delta_config(config: &Config, sink: &SinkConfig, path: &Path, tables: &LakeTables) -> Result<delta::Config> {
+fn delta_config(
+    config: &Config,
+    sink: &SinkConfig,
+    path: &Path,
+    types: &BTreeMap<String, String>,
+) -> Result<delta::Config> {
     let mut settings = delta::Config::new(path, &config.name, &sink.name);
-    let bad = |name: &String, text: &String| {
-        let pair = format!("{name}: {text}");
-        move |what: String| Error::invalid(format!("{pair}: {what}"))
-    };
-    for (column, ty) in &tables.types {
-        settings.tables.types.set(column, ty).map_err(bad(column, ty))?;
-    }
-    for (table, columns) in &tables.partition_by {
-        settings.tables.partition_by.set(table, columns).map_err(bad(table, columns))?;
-    }
-    for (table, columns) in &tables.sort_by {
-        settings.tables.sort_by.set(table, columns).map_err(bad(table, columns))?;
-    }
-    for table in &tables.change_data_feed {
-        settings.tables.change_feed.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
+    for (column, ty) in types {
+        settings.types.set(column, ty).map_err(|what| Error::invalid(format!("{column}: {ty}: {what}")))?;
     }
     Ok(settings)
-}
-
-/// What is wrong about a table's name in a Delta sink's `change_data_feed`.
-pub fn check_feed(table: &str) -> Result<(), String> {
-    delta::Feeds::default().add(table)
-}
-
-/// What is wrong about a table's name or its columns in a Delta sink's `partition_by` or `sort_by`.
-pub fn check_columns(table: &str, columns: &str) -> Result<(), String> {
-    delta::TableColumns::default().set(table, columns)
 }
 
 /// What is wrong about a column's name or its type in a Delta sink's `types`.
@@ -213,8 +195,8 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(&source_config(config, Budget::new(0))?)),
-        Some((sink, SinkKind::Delta { path, tables })) => {
-            Box::new(DeltaInspect::new(delta_config(config, sink, path, tables)?))
+        Some((sink, SinkKind::Delta { path, types })) => {
+            Box::new(DeltaInspect::new(delta_config(config, sink, path, types)?))
         }
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
@@ -243,7 +225,7 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
 /// The tables of a Delta sink, to be worked on by hand.
 pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
     match &sink.kind {
-        SinkKind::Delta { path, tables } => Ok(TableWork::new(delta_config(config, sink, path, tables)?)),
+        SinkKind::Delta { path, types } => Ok(TableWork::new(delta_config(config, sink, path, types)?)),
         SinkKind::Postgres { .. } => Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name))),
     }
 }
@@ -427,7 +409,7 @@ fn probe(journal: &Arc<Journal>) -> JournalProbe {
 /// Cleans the journal up now and then, as long as it is open.
 async fn keep(journal: Weak<Journal>) {
     loop {
-        tokio::time::sleep(UPKEEP).await;
+        tokio::time::sleep(if hurries() { UPKEEP / 30 } else { UPKEEP }).await;
         let Some(journal) = journal.upgrade() else { return };
         if let Err(error) = journal.upkeep().await {
             tracing::warn!(error = %error, "the journal was not cleaned up");

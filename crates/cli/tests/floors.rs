@@ -83,7 +83,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn all_sources() -> Vec<PathBuf> {
-    let found: Vec<_> = crates().iter().flat_map(|(_, path)| sources(path)).collect();
+    let folders = crates().into_iter().map(|(_, path)| path).chain([root().join("fuzz")]);
+    let found: Vec<_> = folders.flat_map(|path| sources(&path)).collect();
     assert!(found.len() > 50, "the sources are found");
     found
 }

@@ -14,7 +14,7 @@ mod source;
 pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage};
 pub use credit::{Budget, Credit};
 pub use facts::{FolderFacts, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus};
-pub use moment::moment;
+pub use moment::{hurries, moment};
 pub use sink::{Inspect, Scan, Sink, TableBatch, Written};
 pub use source::{ChangeBatch, Placed, Selection, Source, SourceHandle, What};
 

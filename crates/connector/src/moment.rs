@@ -1,10 +1,21 @@
-//! Named moments at which a test lets the process die (`testbed/kill.py`): before and after each durable step.
+//! Named moments at which a test lets the process die (`testbed/kill.py`): before and after each durable step; and upkeep that is
+//! due at once, so that its moments come within the seconds that a process lives there.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 /// `NAME:COUNT`; read once. Without it a moment costs one look at a variable, per durable step and never per row.
 const VARIABLE: &str = "TIDEWIRE_DIE_AT";
+
+/// Any value; read once.
+const HURRY: &str = "TIDEWIRE_HURRY";
+
+/// Whether upkeep that is usually due after minutes, many commits or many megabytes is due after seconds and little of them:
+/// the environment variable TIDEWIRE_HURRY is set. For tests; nothing but the pace differs.
+pub fn hurries() -> bool {
+    static HURRIES: OnceLock<bool> = OnceLock::new();
+    *HURRIES.get_or_init(|| std::env::var_os(HURRY).is_some())
+}
 
 struct Death {
     moment: String,

@@ -1,4 +1,4 @@
-use crate::rows::TableRules;
+use crate::rows::ColumnTypes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,8 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
-    pub tables: TableRules,
+    /// Types of single columns in place of those of the type map.
+    pub types: ColumnTypes,
     pub upkeep: Upkeep,
     /// Between two rows of `_tidewire/cuts`.
     pub cut_interval: Duration,
@@ -47,12 +48,30 @@ pub struct Upkeep {
     pub log_retention: Duration,
 }
 
+impl Upkeep {
+    /// For tests that want all of it within seconds.
+    fn hurried() -> Self {
+        Upkeep {
+            checkpoint_commits: 5,
+            merge_files: 4,
+            classes_bytes: vec![64 << 10, 1 << 20, 128 << 20],
+            struck_part: 0.2,
+            vectors_max: 12,
+            file_retention: Duration::from_secs(10),
+            log_retention: Duration::from_secs(20),
+        }
+    }
+}
+
 impl Default for Upkeep {
     fn default() -> Self {
+        if tidewire_connector::hurries() {
+            return Upkeep::hurried();
+        }
         Upkeep {
             checkpoint_commits: 100,
             merge_files: 16,
-            classes_bytes: vec![2 << 20, 24 << 20],
+            classes_bytes: vec![2 << 20, 24 << 20, 128 << 20],
             struck_part: 0.2,
             vectors_max: 400,
             file_retention: Duration::from_secs(3600),
@@ -71,7 +90,7 @@ impl Config {
             index_dir: None,
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
-            tables: TableRules::default(),
+            types: ColumnTypes::default(),
             upkeep: Upkeep::default(),
             cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),

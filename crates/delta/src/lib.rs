@@ -11,6 +11,8 @@ mod index;
 mod inspect;
 mod key;
 mod log;
+#[cfg(feature = "fuzz")]
+pub mod outside;
 mod rows;
 mod sink;
 mod store;
@@ -20,6 +22,6 @@ mod vector;
 pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, TableWork};
 pub use config::{Clock, Config, Upkeep};
 pub use inspect::DeltaInspect;
-pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};
+pub use rows::ColumnTypes;
 pub use sink::{DeltaSink, Sizes};
 pub use table::upkeep::Cleaned;

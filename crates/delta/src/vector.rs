@@ -176,12 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_vector_are_refused_within_their_own_size() {
+    fn a_vector_that_the_log_says_is_larger_than_its_file_takes_no_memory() {
         let rows: RoaringBitmap = (0..9).chain(70_000..80_000).collect();
-        let seeds = [encode(&rows), encode(&RoaringBitmap::new())];
-        tidewire_testbed::bombard(&seeds, 42, std::time::Duration::from_secs(1), 128 << 20, |bytes| {
-            let _ = decode(bytes);
-        });
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let (places, syncing) = write(&store, &[&rows]).unwrap();

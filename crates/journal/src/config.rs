@@ -87,7 +87,7 @@ impl Config {
         Config {
             dir: dir.into(),
             partitions: 1,
-            segment_bytes: 64 << 20,
+            segment_bytes: if tidewire_connector::hurries() { 1 << 20 } else { 64 << 20 },
             group_bytes: 8 << 20,
             group_wait: Duration::ZERO,
             fetch_bytes: 1 << 20,

@@ -83,10 +83,14 @@ impl Head {
     }
 }
 
-/// True when the checksum of the whole frame (head and body, no more) is right.
+/// Of a whole frame, head and body, no more.
+pub(crate) fn checksum(frame: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&frame[..8]), &frame[12..])
+}
+
+/// True when the checksum of the whole frame is right.
 pub(crate) fn is_sound(frame: &[u8], head: &Head) -> bool {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&frame[..8]), &frame[12..]);
-    crc == head.crc
+    checksum(frame) == head.crc
 }
 
 pub(crate) fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint) {

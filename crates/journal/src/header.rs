@@ -56,8 +56,7 @@ impl Header {
         }
         let len = out.len() as u32;
         out[8..12].copy_from_slice(&len.to_le_bytes());
-        let crc = crc32c::crc32c(&out[16..]);
-        out[12..16].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut out);
         out
     }
 
@@ -98,6 +97,12 @@ impl Header {
         let end_seq = (end_seq != 0).then_some(end_seq);
         Some(Header { first_seq, end_seq, generation, only_kept: flags & ONLY_KEPT != 0, last, starts })
     }
+}
+
+/// Puts the right checksum into a header, which is the whole of `bytes`.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let crc = crc32c::crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
 pub(crate) const BROKEN_HINT: &str = "restore the file from a backup; or, if every sink is past it, move it and all \

@@ -23,6 +23,8 @@ mod journal;
 mod lives;
 mod lock;
 mod messages;
+#[cfg(feature = "fuzz")]
+pub mod outside;
 mod progress;
 mod reader;
 mod recover;

@@ -14,6 +14,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Result, TopicPartition};
+use tidewire_connector::moment;
 
 /// What becomes of a message.
 pub(crate) enum Fate {
@@ -43,7 +44,9 @@ pub(crate) fn rewrite(
     let mut index = written?;
     index.last_time = index.last_time.max(inputs.last().map_or(0, |segment| segment.index.last_time));
     let at_path = |error: io::Error| write_failed(&error, &path);
+    moment("journal rewrite");
     disk.rename(&temporary, &path).map_err(at_path)?;
+    moment("journal rewritten");
     let old: u64 = inputs.iter().map(|segment| segment.index.len).sum();
     let freed = old.saturating_sub(index.len);
     let segment = Arc::new(Segment { path: path.clone(), index });
@@ -73,6 +76,7 @@ pub(crate) fn remove(disk: &dyn Disk, dir: &Path, paths: &[PathBuf]) -> Result<(
         // An index alone is never looked at.
         let _ = disk.remove(&index_path(path));
         disk.remove(path).map_err(|error| write_failed(&error, path))?;
+        moment("journal dropped");
     }
     disk.sync_dir(dir).map_err(|error| write_failed(&error, dir))
 }

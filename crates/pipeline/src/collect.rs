@@ -15,8 +15,9 @@ pub(crate) fn origin(message: &FetchedMessage) -> Origin {
 pub(crate) struct Group {
     pub table: String,
     pub schema: Arc<Schema>,
-    /// Position of the first change under this schema: one below it under another schema is a replay.
-    pub since: Position,
+    /// Per partition the position at which a change brought another schema: one below it is a replay, since within a
+    /// partition positions go back by nothing else.
+    since: BTreeMap<u32, Position>,
     /// The highest position that was collected.
     pub highest: Position,
     /// Its changes are skipped.
@@ -31,7 +32,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    fn new(first: &Change, rules: &Rules, meters: &Meters) -> Self {
+    fn new(first: &Change, partition: u32, rules: &Rules, meters: &Meters) -> Self {
         let table = first.schema.table.to_string();
         Group {
             parked: rules.parked.contains(&table),
@@ -39,7 +40,7 @@ impl Group {
             table,
             meter: meters.of(&first.schema.table),
             schema: first.schema.clone(),
-            since: first.position,
+            since: BTreeMap::from([(partition, first.position)]),
             highest: first.position,
             changes: Vec::new(),
             messages: Vec::new(),
@@ -47,19 +48,19 @@ impl Group {
         }
     }
 
-    /// Whether a change says something about this group's rows that was said before: it came under another schema and
-    /// lies below the first change of the present one, so it was told before that one.
-    pub fn is_replay(&self, change: &Change) -> bool {
-        change.position < self.since && !self.has_schema(change)
+    /// Whether a change says something about this group's rows that was said before: it came under another schema, and its
+    /// partition had told of a later change when the schema changed there. What another partition tells late is no replay.
+    pub fn is_replay(&self, change: &Change, partition: u32) -> bool {
+        !self.has_schema(change) && self.since.get(&partition).is_some_and(|since| change.position < *since)
     }
 
     pub fn has_schema(&self, change: &Change) -> bool {
         Arc::ptr_eq(&self.schema, &change.schema) || self.schema == change.schema
     }
 
-    pub fn follow(&mut self, change: &Change) {
+    pub fn follow(&mut self, change: &Change, partition: u32) {
         self.schema = change.schema.clone();
-        self.since = change.position;
+        self.since.insert(partition, change.position);
     }
 
     fn push(&mut self, change: Change, message: FetchedMessage) {
@@ -117,9 +118,10 @@ impl Collected {
         Some(group)
     }
 
-    pub fn add_group(&mut self, topic: &Arc<str>, first: &Change, rules: &Rules, meters: &Meters) -> usize {
-        self.by_topic.insert(topic.clone(), self.groups.len());
-        self.groups.push(Group::new(first, rules, meters));
+    /// For the topic of `message`, whose change is the first of it.
+    pub fn add_group(&mut self, message: &FetchedMessage, first: &Change, rules: &Rules, meters: &Meters) -> usize {
+        self.by_topic.insert(message.topic.clone(), self.groups.len());
+        self.groups.push(Group::new(first, message.partition, rules, meters));
         self.groups.len() - 1
     }
 
@@ -225,5 +227,37 @@ impl Rules {
         self.skip.retain(|o| ahead(o));
         self.attempts.retain(|o, _| ahead(o));
         self.limits.retain(|_, limit| progress.boundary.position < limit.until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewire_change::{Identity, Key, TableName};
+
+    #[test]
+    fn what_another_partition_tells_late_is_no_replay() {
+        let change = |source_id, commit| Change {
+            schema: Arc::new(Schema {
+                table: TableName::new("s", "t"),
+                columns: Vec::new(),
+                key: Key::WholeRow,
+                identity: Identity::Full,
+                source_id,
+            }),
+            op: Op::Truncate,
+            position: Position::new(commit, 1),
+            committed_at: 0,
+            xid: None,
+            before: None,
+            after: None,
+        };
+        let mut group = Group::new(&change(1, 3), 0, &Rules::default(), &Meters::default());
+        group.follow(&change(2, 10), 0);
+        assert!(group.is_replay(&change(1, 5), 0), "partition 0 told of 10 before");
+        assert!(!group.is_replay(&change(1, 5), 1), "partition 1 is only behind");
+        assert!(!group.is_replay(&change(2, 5), 0), "the schema is the same: the guard decides");
+        group.follow(&change(1, 5), 1);
+        assert!(group.is_replay(&change(2, 4), 1) && !group.is_replay(&change(2, 12), 0));
     }
 }

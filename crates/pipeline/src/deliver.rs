@@ -201,15 +201,15 @@ impl Deliver {
     ) -> Result<()> {
         let index = match group {
             Some(index) => index,
-            None => collected.add_group(&message.topic, &change, &self.rules, &self.state.meters),
+            None => collected.add_group(&message, &change, &self.rules, &self.state.meters),
         };
         let group = &mut collected.groups[index];
-        if group.parked || group.is_replay(&change) {
+        if group.parked || group.is_replay(&change, message.partition) {
             return Ok(());
         }
         if !group.has_schema(&change) {
             self.write(group).await?;
-            group.follow(&change);
+            group.follow(&change, message.partition);
         }
         collected.push(index, change, message);
         if collected.groups[index].is_full() {

@@ -115,6 +115,16 @@ impl TypeMap {
         }
     }
 
+    /// Types with one answer print a value alike: a domain as its base type, `varchar` as `text`. Not so `cidr` and `inet`, or
+    /// times with and without zone, although none of them is written anew when it becomes the other.
+    pub fn printed_as(&self, oid: u32) -> String {
+        let ty = self.resolve(oid, -1, None);
+        if ty.kind == Kind::Text {
+            return "text".into();
+        }
+        ty.name
+    }
+
     /// Whether values of this type, as they lie in tables, may be printed otherwise than at the time of `before`: a label of
     /// an enum was renamed, or a composite has other attributes; at any depth. A new label changes no value.
     pub fn prints_otherwise(&self, before: &TypeMap, oid: u32) -> bool {
@@ -301,6 +311,15 @@ mod tests {
         assert_eq!((strict.kind, strict.name.as_str(), strict.builtin), (base.clone(), "numeric(5,2)", true));
         let many = map().resolve(20002, -1, None);
         assert_eq!((many.kind, many.name.as_str()), (Kind::Array(Box::new(base)), "numeric(5,2)[]"));
+    }
+
+    #[test]
+    fn what_prints_alike_is_told_from_what_only_is_stored_alike() {
+        let [varchar, text, cidr, inet] = [(1043, "character varying"), (25, "text"), (650, "cidr"), (869, "inet")]
+            .map(|(oid, name)| entry(oid, name, 'b'));
+        let map = TypeMap { by_oid: [varchar, text, cidr, inet].into_iter().map(|e| (e.oid, e)).collect() };
+        assert_eq!(map.printed_as(1043), map.printed_as(25));
+        assert_ne!(map.printed_as(650), map.printed_as(869));
     }
 
     #[test]

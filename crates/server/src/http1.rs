@@ -46,7 +46,7 @@ pub(crate) async fn request(
         })
 }
 
-fn parse(answer: &[u8]) -> Result<Answer> {
+pub(crate) fn parse(answer: &[u8]) -> Result<Answer> {
     let no_http = || Error::unavailable("the answer is not one of HTTP/1.1");
     let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(no_http)?;
     let head = std::str::from_utf8(&answer[..split]).map_err(|_| no_http())?;

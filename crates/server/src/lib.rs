@@ -5,6 +5,8 @@
 mod answer;
 mod client;
 mod http1;
+#[cfg(feature = "fuzz")]
+pub mod outside;
 mod routes;
 mod serve;
 mod wire;

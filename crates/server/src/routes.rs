@@ -149,7 +149,7 @@ async fn stop(State(running): State<Running>, headers: HeaderMap, body: Bytes) -
 }
 
 /// A JSON body that says that it is one: a browser doesn't send that to another origin unasked.
-fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
+pub(crate) fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or_default();
     if !kind.starts_with("application/json") {
         return Err(Error::invalid("the body must be application/json").hint("set the header Content-Type").into());

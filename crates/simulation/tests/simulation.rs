@@ -26,6 +26,22 @@ fn under_any_faults_nothing_is_lost_goes_back_or_stays_behind() {
     assert!(crashes > seeds / 2 && errors > seeds, "the faults are there");
 }
 
+/// A seed that failed once.
+fn failed_once(seed: u64) {
+    let outcome = run(seed, None);
+    assert!(outcome.wrong.is_empty(), "{}", tell(&outcome));
+}
+
+#[test]
+fn a_boundary_that_is_told_again_inside_a_transaction_makes_no_sink_commit_a_part_of_it() {
+    failed_once(1101);
+}
+
+#[test]
+fn a_new_column_that_is_seen_empty_before_its_transaction_is_no_fault() {
+    failed_once(6317);
+}
+
 fn open(name: &'static str, buses: &Buses) -> Bus {
     buses.lock().unwrap().entry(name).or_insert_with(|| Bus::new(&Stage::new(1, None), false)).clone()
 }

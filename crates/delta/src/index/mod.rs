@@ -16,12 +16,15 @@ mod run;
 
 pub use entry::Place;
 pub use moved::{MovedRows, MovedRun};
+pub use run::Run;
+#[cfg(feature = "fuzz")]
+pub use run::RunWriter;
 
 use crate::background;
 use crate::key::Secret;
 use crate::store::Store;
 use manifest::Manifest;
-use run::{write_entries, Run};
+use run::write_entries;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -153,20 +156,6 @@ impl Index {
     /// damaged: the next `open` begins with an empty one.
     pub fn lookup(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
         self.search(keys).map_err(|e| self.distrust(e))
-    }
-
-    /// The same as of the last commit, whatever was put since.
-    pub fn lookup_committed(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
-        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
-        order.sort_unstable_by_key(|i| keys[*i as usize]);
-        let mut found = vec![None; keys.len()];
-        search_map(&self.memtable, keys, &order, &mut found);
-        if let Some(frozen) = &self.frozen {
-            search_map(&frozen.entries, keys, &order, &mut found);
-        }
-        let mut runs = self.runs.iter().rev();
-        runs.try_for_each(|run| search_run(run, keys, &order, &mut found)).map_err(|e| self.distrust(e))?;
-        Ok(found)
     }
 
     fn search(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {

@@ -220,8 +220,7 @@ fn changed_bytes_of_a_run_give_the_truth_or_nothing() {
     let run = Run::open(&store, &name).unwrap();
     let find = |run: &Run| keys.iter().map(|key| run.find(*key, &mut 0)).collect::<Result<Vec<_>>>();
     let truth = find(&run).unwrap();
-    let time = std::time::Duration::from_secs(2);
-    tidewire_testbed::bombard(&[whole], 43, time, 128 << 20, |bytes| {
+    tidewire_testbed::bombard(&[whole], 43, 500, 128 << 20, |bytes| {
         let name = "changed.idx";
         store.put_unsynced(name, bytes).unwrap();
         match Run::open(&store, name).and_then(|run| find(&run)) {
@@ -236,7 +235,7 @@ fn a_block_whose_sum_is_not_looked_at_never_leads_outside_of_it() {
     let entries: Vec<(u128, Place)> = (0..90).map(|n| (n * 7, place(n as u32, 5 + n as u64))).collect();
     let mut bytes = Vec::new();
     block::encode(&entries, &mut bytes);
-    tidewire_testbed::bombard(&[bytes], 44, std::time::Duration::from_secs(1), 64 << 20, |bytes| {
+    tidewire_testbed::bombard(&[bytes], 44, 20_000, 64 << 20, |bytes| {
         if let Some(block) = block::Block::open(bytes, 0, false) {
             let _ = (0..700).filter_map(|key| block.find(key)).count();
         }

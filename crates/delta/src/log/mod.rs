@@ -13,8 +13,6 @@ use action::Action;
 use tidewire_change::{Error, Result};
 
 pub const FOLDER: &str = "_delta_log";
-/// The property that says that a table has a change data feed.
-pub const FEED_PROPERTY: &str = "delta.enableChangeDataFeed";
 
 /// The name of a version's commit.
 pub fn commit_name(version: u64) -> String {
@@ -57,33 +55,4 @@ fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {
                 .and_then(|action: Action| action.check_paths(place).map(|()| action))
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use tidewire_testbed::bombard;
-
-    #[test]
-    fn a_commit_that_was_changed_is_an_error_that_names_it_and_leads_to_no_file_outside() {
-        let vector = r#"{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^","offset":4,"sizeInBytes":40,"cardinality":6}"#;
-        let commit = format!(
-            r#"{{"protocol":{{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],"writerFeatures":[]}}}}
-{{"metaData":{{"id":"i","format":{{"provider":"parquet","options":{{}}}},"schemaString":"{{}}","partitionColumns":[],"configuration":{{}}}}}}
-{{"txn":{{"appId":"a","version":3}}}}
-{{"domainMetadata":{{"domain":"d","configuration":"{{}}","removed":false}}}}
-{{"add":{{"path":"p.parquet","partitionValues":{{}},"size":1,"modificationTime":1,"dataChange":true,"deletionVector":{vector}}}}}
-{{"remove":{{"path":"p.parquet","deletionTimestamp":1,"dataChange":true,"deletionVector":{vector}}}}}
-"#
-        );
-        let seeds = [commit.into_bytes(), br#"{"add":{"path":"../../etc/passwd","size":1}}"#.to_vec()];
-        bombard(&seeds, 41, Duration::from_secs(1), 64 << 20, |bytes| match parse(bytes, "0.json") {
-            Ok(actions) => {
-                let paths = actions.iter().filter_map(|action| action.add.as_ref().map(|add| add.path.to_string()));
-                paths.for_each(|path| assert!(!path.split('/').any(|part| part == ".."), "{path}"));
-            }
-            Err(error) => assert!(error.to_string().contains("0.json"), "{error}"),
-        });
-    }
 }

@@ -2,14 +2,11 @@
 
 mod commit;
 mod convert;
-mod feed;
 mod fetch;
 mod files;
 mod foreign;
-mod partitions;
 mod pending;
 mod rebuild;
-mod sorted;
 pub mod upkeep;
 mod whole_row;
 mod write;
@@ -66,9 +63,7 @@ pub struct Table {
     layout: Arc<Layout>,
     /// The columns have the types that the type map and the configuration say now; they may have changed since the table was
     /// written last.
-    follows_rules: bool,
-    /// The configuration asks for a change data feed.
-    has_feed: bool,
+    has_types_wanted: bool,
     /// None for tables whose rows are known by position only.
     keys: Option<KeyReader>,
     files: Files,
@@ -145,8 +140,7 @@ impl Table {
             topic: topic_of(&layout.schema.table),
             pending: Pending::new(&mark),
             upkeep: upkeep::Upkeep::new(&state),
-            follows_rules: layout.follows(&config.tables),
-            has_feed: config.tables.change_feed.of(&layout.schema.table),
+            has_types_wanted: layout.has_types(&config.types),
             store,
             config,
             state,
@@ -161,9 +155,8 @@ impl Table {
 
     /// Makes the table: version 0 holds its columns and no rows.
     pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>) -> Result<Table> {
-        let layout = Layout::new(schema, &config.tables);
-        layout.check(&config.tables)?;
         store.make_folder(log::FOLDER)?;
+        let layout = Layout::new(schema, &config.types);
         let mark = Mark {
             format: FORMAT,
             owner: config.owner(),
@@ -172,20 +165,20 @@ impl Table {
             since: None,
             high: Position::ZERO,
         };
-        let (millis, has_feed) = (config.now() / 1000, config.tables.change_feed.of(&layout.schema.table));
+        let millis = config.now() / 1000;
         let metadata = Metadata {
             id: uuid::Uuid::new_v4().to_string(),
             name: Some(layout.schema.table.name.clone()),
             description: None,
             format: Format { provider: "parquet".into(), options: BTreeMap::new() },
             schema_string: layout.delta(),
-            partition_columns: layout.partition.clone(),
-            configuration: table_properties(&config, has_feed),
+            partition_columns: Vec::new(),
+            configuration: table_properties(&config),
             created_time: Some(millis),
         };
         let actions = vec![
             commit::commit_info(millis, "CREATE TABLE"),
-            protocol_of(&layout, has_feed).into(),
+            protocol_of(&layout).into(),
             metadata.into(),
             domain(PROGRESS_DOMAIN, &mark)?.into(),
             domain(LAYOUT_DOMAIN, &layout)?.into(),
@@ -231,11 +224,6 @@ impl Table {
         (self.files.live.len(), self.files.live.values().map(|f| f.rows - f.struck()).sum())
     }
 
-    /// Rows of the files that are struck.
-    pub fn struck(&self) -> u64 {
-        self.files.live.values().map(files::LiveFile::struck).sum()
-    }
-
     /// Entries and bytes of the index.
     pub fn index_size(&self) -> (usize, u64) {
         self.index.as_ref().map_or((0, 0), Index::size)
@@ -255,7 +243,7 @@ impl Table {
         if self.is_laid_out_as(schema) {
             return Ok(());
         }
-        match self.layout.evolve(schema, &self.config.tables) {
+        match self.layout.evolve(schema, &self.config.types) {
             Evolution::Same(layout) => self.adopt(layout, false),
             Evolution::Grown(layout) => self.adopt(layout, true),
             Evolution::Converted(_) | Evolution::Replaced(_) => Ok(()),
@@ -264,7 +252,7 @@ impl Table {
 
     /// Is the table's layout the one that follows from this schema and the configuration?
     fn is_laid_out_as(&self, schema: &Arc<Schema>) -> bool {
-        self.follows_rules && (Arc::ptr_eq(&self.layout.schema, schema) || self.layout.schema == *schema)
+        self.has_types_wanted && (Arc::ptr_eq(&self.layout.schema, schema) || self.layout.schema == *schema)
     }
 
     fn adopt(&mut self, layout: Layout, columns_changed: bool) -> Result<()> {
@@ -273,7 +261,7 @@ impl Table {
         let secret = self.secret();
         self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, secret));
         self.layout = Arc::new(layout);
-        self.follows_rules = true;
+        self.has_types_wanted = true;
         self.pending.layout_changed = true;
         self.pending.columns_changed |= columns_changed;
         Ok(())
@@ -294,28 +282,21 @@ impl Table {
     }
 }
 
-fn table_properties(config: &Config, has_feed: bool) -> BTreeMap<String, Option<String>> {
+fn table_properties(config: &Config) -> BTreeMap<String, Option<String>> {
     let seconds = |d: std::time::Duration| Some(format!("interval {} seconds", d.as_secs()));
-    let mut properties = BTreeMap::from([
+    BTreeMap::from([
         ("delta.enableDeletionVectors".into(), Some("true".into())),
         ("delta.deletedFileRetentionDuration".into(), seconds(config.upkeep.file_retention)),
         ("delta.logRetentionDuration".into(), seconds(config.upkeep.log_retention)),
-    ]);
-    if has_feed {
-        properties.insert(log::FEED_PROPERTY.into(), Some("true".into()));
-    }
-    properties
+    ])
 }
 
-fn protocol_of(layout: &Layout, has_feed: bool) -> Protocol {
+fn protocol_of(layout: &Layout) -> Protocol {
     let mut reader = vec!["deletionVectors".to_string()];
     let mut writer = vec!["deletionVectors".to_string(), "domainMetadata".to_string()];
     if layout.has_ntz() {
         reader.push("timestampNtz".into());
         writer.push("timestampNtz".into());
-    }
-    if has_feed {
-        writer.push("changeDataFeed".into());
     }
     Protocol {
         min_reader_version: 3,

@@ -5,7 +5,6 @@ use crate::support::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tidewire_connector::BusWriter;
 use tidewire_journal::{Config, Journal, Read, Start};
 use tidewire_testbed::bombard;
@@ -49,7 +48,7 @@ async fn changed_bytes_of_a_segment_or_its_index_never_give_another_message() {
     assert!(files.len() >= 3 && whole.len() > 10);
     for (name, bytes) in files {
         let place = dir.path().join(&name);
-        bombard(std::slice::from_ref(&bytes), 31, Duration::from_secs(1), 256 << 20, |changed| {
+        bombard(std::slice::from_ref(&bytes), 31, 300, 256 << 20, |changed| {
             std::fs::write(&place, changed).unwrap();
             match read(dir.path()) {
                 Ok(values) => {

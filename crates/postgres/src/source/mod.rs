@@ -21,12 +21,12 @@
 
 mod admin;
 mod binding;
-#[cfg(test)]
-mod bytes_from_outside;
 mod config;
 mod decode;
 mod engine;
 mod facts;
+#[cfg(feature = "fuzz")]
+pub mod outside;
 mod pattern;
 mod placed;
 pub(crate) mod publication;

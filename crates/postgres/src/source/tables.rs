@@ -4,7 +4,7 @@ use super::admin::Look;
 use super::binding::{self, Binding, Known};
 use super::decode::RelationMessage;
 use super::watch::{self, Reread};
-use crate::catalog::{self, TableDef};
+use crate::catalog::{self, CatalogColumn, TableDef};
 use crate::types::TypeMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -278,6 +278,15 @@ impl Tables {
             schema.key_columns().iter().map(|at| schema.columns[usize::from(*at)].name.clone()).collect()
         };
         if key(&bound.schema) != key(&table.schema) {
+            return Reread::Reset;
+        }
+        let in_key = table.def.key().unwrap_or_default();
+        let mut key_columns = table.def.root.columns.iter().filter(|column| in_key.contains(&column.attnum));
+        let is_retyped = |column: &CatalogColumn| {
+            let then = relation.columns.iter().find(|c| c.name == column.name);
+            then.is_some_and(|then| self.types.printed_as(then.type_oid) != self.types.printed_as(column.type_oid))
+        };
+        if key_columns.any(is_retyped) {
             return Reread::Reset;
         }
         match columns(&bound.schema) == columns(&table.schema) {

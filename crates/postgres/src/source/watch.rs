@@ -47,6 +47,10 @@ pub(super) fn compare(old: &TableDef, new: &TableDef, types: (&TypeMap, &TypeMap
         // ALTER TYPE … USING may have given every row another key: the old ones would stay.
         return Reread::Reset;
     }
+    if key_types(old, types.0) != key_types(new, types.1) {
+        // The same, and no row was written anew: `timestamp` to `timestamptz` in UTC.
+        return Reread::Reset;
+    }
     let mut reread = columns(old, new, former).or(types_of(new, types));
     let stays = |leaf: &Relation| new.leaves.iter().any(|l| l.oid == leaf.oid && l.attached == leaf.attached);
     let gone = !old.leaves.iter().all(stays);
@@ -112,6 +116,13 @@ fn key_versions(def: &TableDef) -> Vec<(i16, i64)> {
     def.root.columns.iter().filter(|c| key.contains(&c.attnum)).map(|c| (c.attnum, c.xmin)).collect()
 }
 
+/// How the key's columns are printed.
+fn key_types(def: &TableDef, types: &TypeMap) -> Vec<(i16, String)> {
+    let key = def.key().unwrap_or_default();
+    let columns = def.root.columns.iter().filter(|c| key.contains(&c.attnum));
+    columns.map(|c| (c.attnum, types.printed_as(c.type_oid))).collect()
+}
+
 /// Types whose values are printed otherwise by now. In a key column the rows of the old spelling would stay.
 fn types_of(new: &TableDef, (before, after): (&TypeMap, &TypeMap)) -> Reread {
     let key = new.key().unwrap_or_default();
@@ -139,6 +150,9 @@ pub(super) struct Known {
     /// The same of the key's columns alone; 0: not known.
     #[serde(default)]
     key_versions: u64,
+    /// Hash of the types of the key's columns; 0: not known.
+    #[serde(default)]
+    key_types: u64,
     /// Partitions; empty for an ordinary table.
     leaves: Vec<u32>,
     /// Per partition a hash of how it is attached; empty: not known.
@@ -177,6 +191,7 @@ impl Known {
             files: hash(&format!("{files:?}")),
             versions: hash(&format!("{:?}", attribute_versions(def))),
             key_versions: hash(&format!("{:?}", key_versions(def))),
+            key_types: hash(&format!("{:?}", key_types(def, types))),
             leaves: if is_partitioned { def.leaves.iter().map(|l| l.oid).collect() } else { Vec::new() },
             attached: match is_partitioned {
                 true => def.leaves.iter().map(|l| hash(&l.attached)).collect(),
@@ -218,6 +233,9 @@ impl Known {
             return Reread::Reset;
         }
         if self.files != now.files && self.key_versions != 0 && self.key_versions != now.key_versions {
+            return Reread::Reset;
+        }
+        if self.key_types != 0 && self.key_types != now.key_types {
             return Reread::Reset;
         }
         if self.shape != now.shape || (self.files != now.files && self.versions != now.versions) {
@@ -305,6 +323,12 @@ mod tests {
         let new = altered(|r| (r.filenode, r.columns[0].xmin) = (101, 9));
         assert_eq!(difference(&new), (Reread::Reset, Reread::Reset));
         assert_eq!(difference(&altered(|r| r.columns[0].xmin = 9)), (Reread::None, Reread::None));
+    }
+
+    #[test]
+    fn a_key_that_is_printed_otherwise_resets_the_table_though_no_row_was_written_anew() {
+        assert_eq!(difference(&altered(|r| r.columns[0].type_oid = 1184)), (Reread::Reset, Reread::Reset));
+        assert_eq!(difference(&altered(|r| r.columns[1].type_oid = 1184)), (Reread::Table, Reread::Table));
     }
 
     #[test]

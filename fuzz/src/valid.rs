@@ -1,0 +1,111 @@
+//! Bytes that are right, made by the code that writes them: the corpus begins with them (`cargo run -p tidewire-fuzz
+//! --example valid`).
+
+use super::{folder, schema, Lake};
+use bytes::BytesMut;
+use std::path::Path;
+use tidewire_change::{Change, Datum, Op, Position, Row};
+use tidewire_envelope::native;
+use tidewire_journal::outside::Journals;
+
+/// For each target by name.
+pub fn valid(target: &str) -> Vec<Vec<u8>> {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    match target {
+        "pgoutput" => pgoutput(),
+        "copied_row" => texts(&["\u{3}1\t\\N\ta\\tb\\\\\n", "\u{1}plain", "\u{0}"]),
+        "checkpoint" => vec![tidewire_postgres::source::outside::some_checkpoint()],
+        "native_message" => native_messages(),
+        "journal_segment" => {
+            let folder = folder();
+            let (_, bytes) = journal(folder.path());
+            vec![[&[0], &bytes[..]].concat(), [&[1], &bytes[..]].concat()]
+        }
+        "index_run" => {
+            let folder = folder();
+            let run = Lake::new(folder.path()).and_then(|lake| lake.some_run()).expect("a run can be written");
+            vec![[&[0], &run[..]].concat(), [&[1], &run[..]].concat()]
+        }
+        "deletion_vector" => vec![tidewire_delta::outside::some_vector()],
+        "delta_log" => texts(&[COMMIT, OUTSIDE]),
+        "configuration" => texts(&[CONFIGURATION, ALIASES]),
+        "http_body" => texts(&[
+            r#"{"table":{"schema":"s","name":"t"},"what":{"keys":["000178"]},"ahead":true}"#,
+            r#"{"table":{"schema":"s","name":"t"},"what":"table"}"#,
+            r#"{"table":{"schema":"s","name":"t"},"what":{"where":"id > 5"}}"#,
+            r#"{"sink":"lake","table":"s.t","rows":5,"equal":true,"keys":[],"at":7}"#,
+        ]),
+        "http_answer" => texts(&[
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\nnull",
+        ]),
+        other => panic!("{other} is no target"),
+    }
+}
+
+pub(super) fn journal(folder: &Path) -> (Journals, Vec<u8>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime of one thread");
+    runtime.block_on(Journals::new(folder)).expect("a journal can be made")
+}
+
+fn pgoutput() -> Vec<Vec<u8>> {
+    let row = Row::from_datums([Datum::Text(b"1"), Datum::Null, Datum::Unchanged, Datum::Text(b"long text")]);
+    let (oid, row) = (7u32.to_be_bytes(), row.encoded().to_vec());
+    let column = |name: &[u8]| [&b"\x01"[..], name, b"\0", &oid, &oid].concat();
+    vec![
+        [&b"I"[..], &oid, b"N", &row].concat(),
+        [&b"U"[..], &oid, b"N", &row].concat(),
+        [&b"U"[..], &oid, b"O", &row, b"N", &row].concat(),
+        [&b"D"[..], &oid, b"K", &row].concat(),
+        [&b"T"[..], &2u32.to_be_bytes(), b"\0", &oid, &oid].concat(),
+        [&b"R"[..], &oid, b"public\0t\0d", &2u16.to_be_bytes(), &column(b"id"), &column(b"v")].concat(),
+        [&b"M\0"[..], &5u64.to_be_bytes(), b"p\0", &2u32.to_be_bytes(), b"xy"].concat(),
+        [&b"B"[..], &5u64.to_be_bytes(), &0i64.to_be_bytes(), &oid].concat(),
+        [&b"C\0"[..], &5u64.to_be_bytes(), &6u64.to_be_bytes(), &0i64.to_be_bytes()].concat(),
+        [&b"Y"[..], &oid, b"s\0n\0"].concat(),
+    ]
+}
+
+fn native_messages() -> Vec<Vec<u8>> {
+    let schema = schema();
+    let row = |note| Some(Row::from_datums([Datum::Text(b"1"), note]));
+    let change = |op, before, after| {
+        let position = Position::new(5, 3);
+        let change = Change { schema: schema.clone(), op, position, committed_at: 9, xid: Some(4), before, after };
+        let mut out = BytesMut::from(&b"\0"[..]);
+        native::encode(&change, schema.id(), &mut out);
+        out.to_vec()
+    };
+    let (_, described) = native::encode_schema(&schema);
+    vec![
+        change(Op::Create, None, row(Datum::Text(b"some text"))),
+        change(Op::Update, row(Datum::Null), row(Datum::Unchanged)),
+        change(Op::Delete, row(Datum::Unchanged), None),
+        change(Op::Truncate, None, None),
+        [&[1], &described[..]].concat(),
+    ]
+}
+
+const COMMIT: &str = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],"writerFeatures":[]}}
+{"metaData":{"id":"i","format":{"provider":"parquet","options":{}},"schemaString":"{}","partitionColumns":[],"configuration":{}}}
+{"txn":{"appId":"a","version":3}}
+{"domainMetadata":{"domain":"d","configuration":"{}","removed":false}}
+{"add":{"path":"p.parquet","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,"deletionVector":{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^","offset":4,"sizeInBytes":40,"cardinality":6}}}
+{"remove":{"path":"p.parquet","deletionTimestamp":1,"dataChange":true}}
+"#;
+
+const OUTSIDE: &str =
+    r#"{"add":{"path":"../../etc/passwd","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}"#;
+
+const CONFIGURATION: &str = r#"source: { postgres: { url: "${DATABASE_URL}", tables: [public.orders, "shop.*"] } }
+sinks:
+  lake:    { delta: { path: ./lake, types: { s.t.c: "decimal(10,2)" } } }
+  replica: { postgres: { url: "${REPLICA_URL}", schema: replica } }
+data_dir: x
+memory: 64MB
+journal: { retention: 7d, limit: 1GB }
+commit_interval: 500ms
+token: "${file:/secret}"
+"#;
+
+const ALIASES: &str = "a: &x [*x, *x]\nb: {c: |\n  text\n}";
