@@ -62,7 +62,7 @@ fuzz: tools ## each fuzz target for MINUTES=5 with libFuzzer (needs cargo-fuzz a
 audit: ## licences, sources and known faults of the dependencies (needs cargo-deny)
 	cargo deny check
 
-bench: release ## today's figures beside those of PostgreSQL's own tools
+bench: release ## today's figures beside those of PostgreSQL's own tools (ARGS='--only stream,shapes --repeats 5')
 	$(PYTHON) testbed/bench.py --binary $(RELEASE) $(ARGS)
 bench: python
 

@@ -1,42 +1,32 @@
 #!/usr/bin/env python3
 """Measures Tidewire beside PostgreSQL's own client on the same machine and the same log, as ratios in one run.
 
-    testbed/bench.py [--repeats 3] [--changes 2000000] [--rows 5000000] [--only stream,snapshot,freshness,idle]
+    testbed/bench.py [--repeats 3] [--changes 2000000] [--rows 5000000] [--only stream,snapshot,…]
 
 stream     W1 (50 % inserts, 40 % updates, 10 % deletes, 8 columns, about 145 bytes a row, transactions of 1,000) waits in a
            slot: PostgreSQL -> journal (durable) -> Delta, beside `pg_recvlogical` (pgoutput, protocol 1) of the same log
            to /dev/null.
 snapshot   a table to Delta beside one binary COPY to /dev/null.
 freshness  2,000 single-row transactions/s for 20 s with synchronous_commit=on: commit -> visible in the Delta log.
-idle       one minute without changes: CPU and memory.
+idle       one minute without changes: CPU, memory, and that the slot goes on.
+shapes     the stream again: 60 columns, 500 tables, transactions of one change, one transaction, little memory for decoding.
+large      one transaction of 10M rows within `memory: 256MB`.
+tables     500 tables without changes: memory.
+reconcile  5M rows compared with and without load, beside their COPY.
+startstop  a caught-up pipeline: start until it streams; stop under full load.
+debezium   Debezium's embedded engine (JSON) beside ours to the journal, on the same log (testbed/debezium.sh gets it).
 Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
 """
 import argparse, glob, json, os, shutil, signal, statistics, subprocess, sys, tempfile, threading, time
 import psycopg2
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server
+from bench_parts import INSERT, TABLE, Parts, rss, spread, timed
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TABLE = """CREATE TABLE w1 (id bigint PRIMARY KEY, customer int, status text, amount numeric(12,2), created timestamptz,
-                            note text, qty int, flag boolean)"""
-INSERT = """INSERT INTO w1 SELECT g, g %% 1000, 'paid', (g %% 10000) / 100.0, now(), md5(g::text) || md5((g + 1)::text), g %% 7,
-            g %% 2 = 0 FROM generate_series(%d, %d) g"""
 
 
-def timed(words, **more):
-    """(seconds, CPU seconds, peak MB) of one process, by wait4."""
-    began = time.time()
-    p = subprocess.Popen(words, stdout=subprocess.DEVNULL, **more)
-    _, status, used = os.wait4(p.pid, 0)
-    assert status == 0, "%s ended with %d" % (words[:3], status)
-    return time.time() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-
-
-def spread(values):
-    return "%.3g (%.3g–%.3g)" % (statistics.median(values), min(values), max(values))
-
-
-class Bench:
+class Bench(Parts):
     def __init__(self, o):
         self.o, self.folder, self.figures = o, tempfile.mkdtemp(prefix="tidewire-bench-"), {}
         self.pg = server.Postgres({"wal_level": "logical", "shared_buffers": "1GB", "fsync": "off", "synchronous_commit": "off",
@@ -50,14 +40,14 @@ class Bench:
         c.close()
         return out
 
-    def config(self, name, db, sinks=True):
+    def config(self, name, db, **more):
         folder = os.path.join(self.folder, name)
         os.makedirs(folder)
         path = os.path.join(folder, "pipeline.yaml")
         with open(path, "w") as f:
             json.dump({"source": {"postgres": {"url": self.pg.url(db), "slot": "tw_" + name}},
                        "sinks": {"lake": {"delta": {"path": os.path.join(folder, "lake")}}},
-                       "data_dir": os.path.join(folder, "journal"), "http": "127.0.0.1:%d" % server.free_port()}, f)
+                       "data_dir": os.path.join(folder, "journal"), "http": "127.0.0.1:%d" % server.free_port(), **more}, f)
         return path
 
     def caught_up(self, config):
@@ -75,17 +65,15 @@ class Bench:
             k.execute("DELETE FROM w1 WHERE id BETWEEN %d AND %d" % (a, a + 999))
         c.close()
 
-    def stream(self):
-        self.sql("CREATE DATABASE bench", "postgres")
-        self.sql(TABLE)
+    def beside_recvlogical(self, name, load, changes, options=""):
+        """`load` fills a slot; pg_recvlogical and we read the same log. Reports both, and the ratio."""
         ours, theirs, base = [], [], []
         for i in range(self.o.repeats):
-            self.sql("TRUNCATE w1")
-            config = self.config("stream%d" % i, "bench")
+            slot = "tw_%s%d" % (name, i)
+            config = self.config(slot[3:], "bench")
             self.caught_up(config)
-            slot = "tw_stream%d" % i
             base.append(self.caught_up(config))
-            self.load_w1(self.o.changes)
+            load()
             self.sql("CHECKPOINT")
             self.sql("SELECT pg_copy_logical_replication_slot('%s', 'copy%d')" % (slot, i))
             end = self.sql("SELECT pg_current_wal_insert_lsn()")
@@ -95,13 +83,30 @@ class Bench:
             ours.append(self.caught_up(config))
             for s in (slot, "copy%d" % i):
                 self.sql("SELECT pg_drop_replication_slot('%s')" % s)
+            shutil.rmtree(os.path.dirname(config))
         idle = statistics.median(b[0] for b in base)
-        n = self.o.changes
-        rate = [n / (t[0] - idle) for t in ours]
-        self.report("stream", {
-            "changes": n, "pg_recvlogical changes/s": spread([n / t[0] for t in theirs]), "pg_recvlogical client CPU us/change": spread([t[1] / n * 1e6 for t in theirs]),
-            "tidewire changes/s (start of %.2f s taken off)" % idle: spread(rate), "tidewire CPU us/change": spread([(t[1]) / n * 1e6 for t in ours]),
-            "tidewire peak MB": spread([t[2] for t in ours]), "ratio": "%.2f" % (statistics.median(rate) / statistics.median(n / t[0] for t in theirs))})
+        rate = [changes / (t[0] - idle) for t in ours]
+        self.report(name + options, {
+            "changes": changes, "pg_recvlogical changes/s": spread([changes / t[0] for t in theirs]),
+            "pg_recvlogical client CPU us/change": spread([t[1] / changes * 1e6 for t in theirs]),
+            "tidewire changes/s (start of %.2f s taken off)" % idle: spread(rate),
+            "tidewire CPU us/change": spread([t[1] / changes * 1e6 for t in ours]), "tidewire peak MB": spread([t[2] for t in ours]),
+            "ratio": "%.2f" % (statistics.median(rate) / statistics.median(changes / t[0] for t in theirs))})
+
+    def make_bench(self, *tables):
+        """An empty database `bench` with these tables."""
+        self.sql("DROP DATABASE IF EXISTS bench WITH (FORCE)", "postgres")
+        self.sql("CREATE DATABASE bench", "postgres")
+        for table in tables:
+            self.sql(table)
+
+    def stream(self):
+        self.make_bench(TABLE)
+
+        def load():
+            self.sql("TRUNCATE w1")
+            self.load_w1(self.o.changes)
+        self.beside_recvlogical("stream", load, self.o.changes)
 
     def snapshot(self):
         self.sql("CREATE DATABASE snap", "postgres")
@@ -175,14 +180,15 @@ class Bench:
         p = subprocess.Popen([self.o.binary, "run", config], stdout=subprocess.DEVNULL)
         time.sleep(5)
         ticks = lambda: sum(int(x) for x in open("/proc/%d/stat" % p.pid).read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+        at = self.sql("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'tw_idle'", "idle")
         a = ticks()
         time.sleep(60)
         b = ticks()
-        rss = [l for l in open("/proc/%d/status" % p.pid) if l.startswith("VmRSS")][0].split()[1]
+        moved = self.sql("SELECT confirmed_flush_lsn - '%s'::pg_lsn FROM pg_replication_slots WHERE slot_name = 'tw_idle'" % at, "idle")
+        memory = rss(p)
         p.send_signal(signal.SIGTERM)
-        began = time.time()
         p.wait()
-        self.report("idle", {"CPU % of a core": "%.2f" % ((b - a) / 60 * 100), "RSS MB": "%.0f" % (int(rss) / 1024), "stop s": "%.2f" % (time.time() - began)})
+        self.report("idle", {"CPU % of a core": "%.2f" % ((b - a) / 60 * 100), "RSS MB": "%.0f" % memory, "bytes that the slot went on": str(moved)})
 
     def report(self, name, figures):
         self.figures[name] = figures

@@ -92,9 +92,21 @@ def scans(folder):
     return seconds
 
 
+def written_files(folder):
+    """Bytes of the data files that commits and that merges added, by the log."""
+    seen, sums = set(), {True: 0, False: 0}
+    for name in sorted(glob.glob(os.path.join(folder, "_delta_log", "*.json"))):
+        for line in open(name):
+            add = json.loads(line).get("add")
+            if add and add["path"] not in seen:
+                seen.add(add["path"])
+                sums[add["dataChange"]] += add["size"]
+    return sums[True], sums[False]
+
+
 def long(o):
     folder = tempfile.mkdtemp(prefix="tidewire-bench-long-")
-    words = [o.binary, "long", "5000000", str(o.commits), "--wait", "--folder", folder]
+    words = [o.binary, "long", str(o.rows), str(o.commits), "--wait", "--folder", folder]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         before = json.loads(process.stdout.readline())
@@ -105,10 +117,15 @@ def long(o):
         found = json.loads(process.stdout.readline())
         assert process.wait() == 0
         scanned.append(scans(delta))
+        by_commits, by_merges = written_files(delta)
     finally:
         process.kill()
         shutil.rmtree(folder)
-    rows = [["live data files", "", found["live_files"]]]
+    rows = [["live data files, at the end / mean / at most", "",
+             "%d / %.0f / %d" % (found["live_files"], found["files_mean"], found["files_max"])],
+            ["struck rows among all, at the end / mean / at most", "", "%.1f / %.1f / %.1f %%" % tuple(
+                found[k] * 100 for k in ("struck_last", "struck_mean", "struck_max"))],
+            ["data files written by commits / by merges", "", "%.0f / %.0f MB" % (by_commits / 1e6, by_merges / 1e6)]]
     for kind in ("data", "vectors", "log", "checkpoints", "index"):
         cells = ["%d files, %.1f MB" % (side["folder"][kind]["files"], side["folder"][kind]["bytes"] / 1e6)
                  for side in (before, found)]
@@ -118,8 +135,9 @@ def long(o):
     rows += [["bytes written a byte of change", "", "%.2f" % found["written_per_byte"]],
              ["commit, median / p99 / longest", "", "%.1f / %.1f / %.1f ms" % tuple(
                  found[k] for k in ("median_ms", "p99_ms", "max_ms"))],
+             ["CPU a commit, with upkeep", "", "%.0f ms" % found["cpu_ms"]],
              ["memory at most", "", "%d MB" % found["memory_mb"]], ["load", "", found["load"]]]
-    table("%d commits of 10,000 changes on 5M rows" % o.commits, ["", "before", "after"], rows)
+    table("%d commits of 10,000 changes on %s rows" % (o.commits, millions(o.rows)), ["", "before", "after"], rows)
 
 
 def merge(o):
@@ -158,6 +176,7 @@ def main():
     a.add_argument("--binary", required=True)
     a.add_argument("--sizes", default="1000000,5000000,20000000")
     a.add_argument("--commits", type=int, default=1000, help="commits of the part `long`")
+    a.add_argument("--rows", type=int, default=5_000_000, help="rows of the part `long`")
     a.add_argument("--only", default=",".join(PARTS))
     o = a.parse_args()
     print("%s, %d cores, load %s" % (datetime.date.today(), os.cpu_count(), load()))

@@ -1,11 +1,13 @@
 """Reads a Delta table with independent readers and prints what it holds, in one form for all.
 
-    readers.py READER TABLE_FOLDER SCHEMA_JSON [--all] [--version N] [--between COLUMN LOW HIGH]
+    readers.py READER TABLE_FOLDER SCHEMA_JSON [--all] [--version N] [--between COLUMN LOW HIGH] [--changes]
 
 READER: duckdb, polars, deltalake, chdb or spark (needs SPARK_JARS: the folder of Delta's jars). SCHEMA_JSON: [[column, type],
 ...] with Delta's types; only these columns are read and printed, in this order, as PostgreSQL prints them, one row a line
 (JSON array of strings and nulls), sorted. A value in `_special` stands for its column. Rows with `_deleted` are left out by
 the reader's own filter; with --all they are printed, too. --between: whole numbers, both ends included, by the reader's filter.
+--changes: the change data feed from version 0 on (deltalake and spark); version, kind of change, `_lsn` and `_op` stand in
+front of the columns.
 """
 import argparse
 import datetime
@@ -59,6 +61,10 @@ def rows_deltalake(path, names, wanted):
     import deltalake
 
     table = deltalake.DeltaTable(path, version=wanted.version)
+    if wanted.changes:
+        import pyarrow
+
+        return pyarrow.table(table.load_cdf(starting_version=0).read_all()).select(names).to_pylist()
     columns, where = selected(names, wanted, '"')
     result = deltalake.QueryBuilder().register("t", table).execute(f"SELECT {columns} FROM t{where}")
     rows = []
@@ -105,7 +111,12 @@ def rows_spark(path, names, wanted):
     session.sparkContext.setLogLevel("ERROR")
     columns, where = selected(names, wanted, "`")
     version = "" if wanted.version is None else f" VERSION AS OF {wanted.version}"
-    rows = session.sql(f"SELECT {columns} FROM delta.`{path}`{version}{where}").collect()
+    query = f"SELECT {columns} FROM delta.`{path}`{version}{where}"
+    if wanted.changes:
+        feed = session.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        feed.load(path).createOrReplaceTempView("changes")
+        query = f"SELECT {columns} FROM changes"
+    rows = session.sql(query).collect()
     rows = [row.asDict(recursive=True) for row in rows]
     session.stop()
     return rows
@@ -192,14 +203,17 @@ def main():
     arguments.add_argument("schema", type=json.loads)
     arguments.add_argument("--all", action="store_true")
     arguments.add_argument("--version", type=int)
+    arguments.add_argument("--changes", action="store_true")
     arguments.add_argument("--between", nargs=3, metavar=("COLUMN", "LOW", "HIGH"))
     wanted = arguments.parse_args()
     names = [name for name, _ in wanted.schema] + ["_deleted", "_special"]
+    front = ["_commit_version", "_change_type", "_lsn", "_op"] if wanted.changes else []
+    names += front
     lines = []
     for row in READERS[wanted.reader](wanted.path, names, wanted):
         special = special_of(row["_special"])
         values = [special.get(name, text_of(row[name], kind)) for name, kind in wanted.schema]
-        lines.append(json.dumps(values, ensure_ascii=False))
+        lines.append(json.dumps([str(row[name]) for name in front] + values, ensure_ascii=False))
     sys.stdout.write("".join(line + "\n" for line in sorted(lines)))
 
 

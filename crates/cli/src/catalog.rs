@@ -1,6 +1,6 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
-use crate::config::{Config, SinkConfig, SinkKind};
+use crate::config::{Config, LakeTables, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -152,22 +152,40 @@ impl journal::Merge for NativeMerge {
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
-        SinkKind::Delta { path, types } => Box::new(DeltaSink::new(delta_config(config, sink, path, types)?)),
+        SinkKind::Delta { path, tables } => Box::new(DeltaSink::new(delta_config(config, sink, path, tables)?)),
         SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
     })
 }
 
-fn delta_config(
-    config: &Config,
-    sink: &SinkConfig,
-    path: &Path,
-    types: &BTreeMap<String, String>,
-) -> Result<delta::Config> {
+fn delta_config(config: &Config, sink: &SinkConfig, path: &Path, tables: &LakeTables) -> Result<delta::Config> {
     let mut settings = delta::Config::new(path, &config.name, &sink.name);
-    for (column, ty) in types {
-        settings.types.set(column, ty).map_err(|what| Error::invalid(format!("{column}: {ty}: {what}")))?;
+    let bad = |name: &String, text: &String| {
+        let pair = format!("{name}: {text}");
+        move |what: String| Error::invalid(format!("{pair}: {what}"))
+    };
+    for (column, ty) in &tables.types {
+        settings.tables.types.set(column, ty).map_err(bad(column, ty))?;
+    }
+    for (table, columns) in &tables.partition_by {
+        settings.tables.partition_by.set(table, columns).map_err(bad(table, columns))?;
+    }
+    for (table, columns) in &tables.sort_by {
+        settings.tables.sort_by.set(table, columns).map_err(bad(table, columns))?;
+    }
+    for table in &tables.change_data_feed {
+        settings.tables.change_feed.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
     }
     Ok(settings)
+}
+
+/// What is wrong about a table's name in a Delta sink's `change_data_feed`.
+pub fn check_feed(table: &str) -> Result<(), String> {
+    delta::Feeds::default().add(table)
+}
+
+/// What is wrong about a table's name or its columns in a Delta sink's `partition_by` or `sort_by`.
+pub fn check_columns(table: &str, columns: &str) -> Result<(), String> {
+    delta::TableColumns::default().set(table, columns)
 }
 
 /// What is wrong about a column's name or its type in a Delta sink's `types`.
@@ -195,8 +213,8 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(&source_config(config, Budget::new(0))?)),
-        Some((sink, SinkKind::Delta { path, types })) => {
-            Box::new(DeltaInspect::new(delta_config(config, sink, path, types)?))
+        Some((sink, SinkKind::Delta { path, tables })) => {
+            Box::new(DeltaInspect::new(delta_config(config, sink, path, tables)?))
         }
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
@@ -225,7 +243,7 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
 /// The tables of a Delta sink, to be worked on by hand.
 pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
     match &sink.kind {
-        SinkKind::Delta { path, types } => Ok(TableWork::new(delta_config(config, sink, path, types)?)),
+        SinkKind::Delta { path, tables } => Ok(TableWork::new(delta_config(config, sink, path, tables)?)),
         SinkKind::Postgres { .. } => Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name))),
     }
 }

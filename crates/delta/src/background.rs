@@ -14,7 +14,15 @@ pub fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 's
         give_way();
         work()
     };
-    std::thread::Builder::new().name(name.into()).spawn(lowered).map_err(|e| Error::io(e, "a thread can't be started"))
+    start_at_once(name, lowered)
+}
+
+/// Starts a thread that gives way to nobody: others wait for what it does.
+pub fn start_at_once<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(|e| Error::io(e, "a thread can't be started"))
 }
 
 /// Linux gives each thread a priority of its own. Where that is not so, or not allowed, the work is done all the same.

@@ -1,4 +1,4 @@
-use crate::rows::ColumnTypes;
+use crate::rows::TableRules;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,8 +20,7 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
-    /// Types of single columns in place of those of the type map.
-    pub types: ColumnTypes,
+    pub tables: TableRules,
     pub upkeep: Upkeep,
     /// Between two rows of `_tidewire/cuts`.
     pub cut_interval: Duration,
@@ -54,7 +53,7 @@ impl Upkeep {
         Upkeep {
             checkpoint_commits: 5,
             merge_files: 4,
-            classes_bytes: vec![64 << 10, 1 << 20, 128 << 20],
+            classes_bytes: vec![64 << 10, 1 << 20],
             struck_part: 0.2,
             vectors_max: 12,
             file_retention: Duration::from_secs(10),
@@ -71,7 +70,7 @@ impl Default for Upkeep {
         Upkeep {
             checkpoint_commits: 100,
             merge_files: 16,
-            classes_bytes: vec![2 << 20, 24 << 20, 128 << 20],
+            classes_bytes: vec![2 << 20, 24 << 20],
             struck_part: 0.2,
             vectors_max: 400,
             file_retention: Duration::from_secs(3600),
@@ -90,7 +89,7 @@ impl Config {
             index_dir: None,
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
-            types: ColumnTypes::default(),
+            tables: TableRules::default(),
             upkeep: Upkeep::default(),
             cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),

@@ -1,9 +1,9 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
-use crate::rows::{Layout, Stats};
+use crate::rows::{Layout, Partition, Stats};
 use crate::store::{Store, Syncing, Upload, RESTORE};
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::{DataType, Schema};
+use arrow_array::{new_null_array, BooleanArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
@@ -23,6 +23,8 @@ use tidewire_change::{Error, Result};
 /// Rows that are read at once: so many, but no more than about so many bytes.
 const ROWS_PER_BATCH: usize = 8192;
 const BYTES_PER_BATCH: u64 = 8 << 20;
+/// The same of each of several files.
+const ROWS_SIDE_BY_SIDE: usize = 1024;
 /// Rows of a row group: so many, but no more than about so many bytes, since a writer keeps a group in memory.
 const ROWS_PER_GROUP: usize = 128 * 1024;
 const BYTES_PER_GROUP: usize = 32 << 20;
@@ -35,6 +37,9 @@ pub const CREATED_BY: &str = concat!("tidewire ", env!("CARGO_PKG_VERSION"));
 /// Our files begin so: nobody else's are ever vacuumed.
 pub const PREFIX: &str = "tidewire-";
 
+/// The folder of files of the change data feed.
+pub const FEED_FOLDER: &str = "_change_data";
+
 /// A file that was written.
 #[derive(Clone, Debug)]
 pub struct Written {
@@ -42,11 +47,15 @@ pub struct Written {
     pub bytes: u64,
     pub rows: u64,
     pub stats: Arc<str>,
+    /// What its rows have in the partition columns.
+    pub partition: Partition,
 }
 
 /// What a file is written for.
 #[derive(Clone, Copy)]
 pub struct Shape {
+    /// A file of the change data feed, which is read once or never: it has one column more.
+    pub feed: bool,
     /// The file is to stay, so it is made smaller at the cost of time. Others are merged soon, and a commit waits for them.
     pub lasting: bool,
     /// It holds rows of `BULKY` bytes: no dictionaries and no statistics of its texts, which hold values whole while they are
@@ -59,17 +68,23 @@ pub struct FileWriter {
     place: String,
     writer: ArrowWriter<Upload>,
     stats: Stats,
+    partition: Partition,
 }
 
 impl FileWriter {
-    pub fn create(store: &Store, layout: &Layout, schema: Arc<Schema>, shape: Shape) -> Result<FileWriter> {
-        let path = format!("{PREFIX}{}.parquet", uuid::Uuid::new_v4().simple());
+    /// A file for rows that all have the values of `partition`.
+    pub fn create(store: &Store, layout: &Layout, shape: Shape, partition: Partition) -> Result<FileWriter> {
+        let id = uuid::Uuid::new_v4().simple();
+        let (path, schema) = match shape.feed {
+            true => (format!("{FEED_FOLDER}/{PREFIX}{id}.parquet"), layout.arrow_of_feed()),
+            false => (format!("{PREFIX}{id}.parquet"), layout.arrow()),
+        };
         let place = store.path(&path).display().to_string();
         let properties = properties(&schema, shape)?;
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
             .map_err(|e| write_error(&place, e))?;
-        Ok(FileWriter { path, place, writer, stats: Stats::new(layout) })
+        Ok(FileWriter { path, place, writer, stats: Stats::new(layout), partition })
     }
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -86,11 +101,11 @@ impl FileWriter {
         let upload = self.writer.into_inner().map_err(|e| write_error(&self.place, e))?;
         let (bytes, syncing) = upload.finish_later()?;
         let (rows, stats) = (self.stats.rows(), self.stats.json().into());
-        Ok((Written { path: self.path.into(), bytes, rows, stats }, syncing))
+        Ok((Written { path: self.path.into(), bytes, rows, stats, partition: self.partition }, syncing))
     }
 }
 
-fn properties(schema: &Schema, Shape { lasting, bulky }: Shape) -> Result<WriterProperties> {
+fn properties(schema: &Schema, Shape { lasting, bulky, .. }: Shape) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(1).map_err(|e| Error::bug("zstd has no level 1").caused_by(e))?;
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
@@ -192,6 +207,43 @@ pub fn read(
         }
     }
     Ok(())
+}
+
+/// The batch with the columns of `schema`, in its order; those that it lacks are NULL.
+pub fn conform(batch: &RecordBatch, schema: &Arc<Schema>) -> Result<RecordBatch> {
+    let column = |field: &Arc<Field>| match batch.column_by_name(field.name()) {
+        Some(array) => array.clone(),
+        None => new_null_array(field.data_type(), batch.num_rows()),
+    };
+    RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())
+        .map_err(|e| Error::invalid(format!("a file of the table doesn't fit its columns: {e}")).caused_by(e))
+}
+
+/// The rows of a file but for those that are struck, some at a time, for those who read several files side by side.
+pub fn rows_of(
+    store: &Store,
+    path: &str,
+    struck: Option<Arc<RoaringBitmap>>,
+) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+    let (store, path) = (store.clone(), path.to_string());
+    let (file, metadata) = load(&store, &path, PageIndexPolicy::Skip)?;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+    let at_once = rows_at_once(builder.metadata(), &ProjectionMask::all()).min(ROWS_SIDE_BY_SIDE);
+    let reader = builder.with_batch_size(at_once).build().map_err(|e| unreadable(&store, &path, &e))?;
+    let mut first = 0u32;
+    Ok(reader.map(move |batch| {
+        let failed = |e: &dyn std::fmt::Display| unreadable(&store, &path, e);
+        let batch = batch.map_err(|e| failed(&e))?;
+        let rows = first..first + batch.num_rows() as u32;
+        first = rows.end;
+        match &struck {
+            Some(struck) if struck.range_cardinality(rows.clone()) > 0 => {
+                let mask = BooleanArray::from_iter(rows.map(|row| Some(!struck.contains(row))));
+                arrow_select::filter::filter_record_batch(&batch, &mask).map_err(|e| failed(&e))
+            }
+            _ => Ok(batch),
+        }
+    }))
 }
 
 fn unreadable(store: &Store, path: &str, error: &dyn std::fmt::Display) -> Error {

@@ -22,6 +22,6 @@ mod vector;
 pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, TableWork};
 pub use config::{Clock, Config, Upkeep};
 pub use inspect::DeltaInspect;
-pub use rows::ColumnTypes;
+pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};
 pub use sink::{DeltaSink, Sizes};
 pub use table::upkeep::Cleaned;

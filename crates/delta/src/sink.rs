@@ -97,12 +97,12 @@ impl DeltaSink {
         self.on_lake(|lake| lake.tables.values_mut().try_for_each(Table::settle))
     }
 
-    /// Per topic: files, rows that aren't struck, entries and bytes of the index.
+    /// Per topic: files, rows that aren't struck and that are, entries and bytes of the index.
     pub fn sizes(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Sizes>>> {
         self.on_lake(|lake| {
             let size = |table: &Table| {
                 let ((files, rows), (index_entries, index_bytes)) = (table.size(), table.index_size());
-                Sizes { files, rows, index_entries, index_bytes }
+                Sizes { files, rows, struck: table.struck(), index_entries, index_bytes }
             };
             Ok(lake.tables.iter().map(|(topic, table)| (topic.clone(), size(table))).collect())
         })
@@ -121,6 +121,8 @@ impl DeltaSink {
 pub struct Sizes {
     pub files: usize,
     pub rows: u64,
+    /// Rows of the files that are struck.
+    pub struck: u64,
     pub index_entries: usize,
     pub index_bytes: u64,
 }

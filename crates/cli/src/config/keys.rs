@@ -157,6 +157,25 @@ const SINK_DELTA: &[Key] = &[
          printed otherwise is NULL there and exact in `_special`. A change of it writes the table anew with the table's next \
          change.",
     ),
+    key(
+        "partition_by",
+        Kind::Pairs,
+        "Columns by whose values a table's files are told apart, as `schema.table: column, column`: date, text, boolean or \
+         integers of few values, since each combination gets files of its own. A change of it writes the table anew with the \
+         table's next change.",
+    ),
+    key(
+        "sort_by",
+        Kind::Pairs,
+        "Columns in whose order rows lie within files, as `schema.table: column, column`, so that readers pass over what their \
+         filters don't need. It holds for files that are written from then on.",
+    ),
+    key(
+        "change_data_feed",
+        Kind::Texts,
+        "Tables with a Delta change data feed, as `schema.table`; `*` is all of them. Each commit then reads the rows that it \
+         replaces and writes what changed a second time.",
+    ),
 ];
 
 const SINK_POSTGRES: &[Key] = &[

@@ -64,15 +64,29 @@ pub struct SinkConfig {
     pub kind: SinkKind,
 }
 
+/// What is asked of single tables of a Delta sink, checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LakeTables {
+    /// `schema.table.column` to a type of Delta.
+    pub types: BTreeMap<String, String>,
+    /// `schema.table` to names of columns, as in `sort_by`.
+    pub partition_by: BTreeMap<String, String>,
+    pub sort_by: BTreeMap<String, String>,
+    /// `schema.table`, or `*`.
+    pub change_data_feed: Vec<String>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum SinkKind {
     Delta {
         path: PathBuf,
-        /// `schema.table.column` to a type of Delta, checked.
-        types: BTreeMap<String, String>,
+        tables: LakeTables,
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
-    Postgres { url: Secret, schema: Option<String> },
+    Postgres {
+        url: Secret,
+        schema: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -225,8 +239,17 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
         let (kind, section) = section.only()?;
         let (kind, setting) = match kind {
             "delta" => {
-                let types = section.pairs("types", catalog::check_column_type)?;
-                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), types }, "path")
+                let tables = LakeTables {
+                    types: section.pairs("types", catalog::check_column_type)?,
+                    partition_by: section.pairs("partition_by", catalog::check_columns)?,
+                    sort_by: section.pairs("sort_by", catalog::check_columns)?,
+                    change_data_feed: section.texts("change_data_feed")?.unwrap_or_default(),
+                };
+                for table in &tables.change_data_feed {
+                    let said = |what: String| section.bad("change_data_feed", &format!("holds `{table}`: {what}"));
+                    catalog::check_feed(table).map_err(said)?;
+                }
+                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), tables }, "path")
             }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);

@@ -44,7 +44,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
     assert!(config.http.ip().is_loopback());
     assert_eq!(config.sinks.len(), 2);
-    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into(), types: Default::default() });
+    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into(), tables: Default::default() });
     assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
 }
 
@@ -64,10 +64,10 @@ fn a_columns_type_is_checked_where_it_stands() {
             "source: {{postgres: {{url: x}}}}\nsinks:\n  l:\n    delta:\n      path: x\n      types:\n        {line}\n"
         )
     };
-    let SinkKind::Delta { types, .. } = &read(&with("shop.orders.note: decimal(10,2)")).unwrap().sinks[0].kind else {
+    let SinkKind::Delta { tables, .. } = &read(&with("shop.orders.note: decimal(10,2)")).unwrap().sinks[0].kind else {
         panic!()
     };
-    assert_eq!(types["shop.orders.note"], "decimal(10,2)");
+    assert_eq!(tables.types["shop.orders.note"], "decimal(10,2)");
     let message = refusal(&with("shop.orders.note: timestmp"));
     assert!(
         message.starts_with("p.yaml:7:9: `sinks.l.delta.types.shop.orders.note` must be text, boolean,"),
@@ -76,6 +76,21 @@ fn a_columns_type_is_checked_where_it_stands() {
     assert!(message.ends_with("not `timestmp`, did you mean `timestamp`?"), "{message}");
     assert!(refusal(&with("orders.note: text")).contains("is a type of no column: it must be schema.table.column"));
     assert_eq!(refusal(&with("a.b.c: 5")), "p.yaml:7:16: `sinks.l.delta.types.a.b.c` must be text");
+}
+
+#[test]
+fn columns_and_tables_of_a_lake_are_checked_where_they_stand() {
+    let with = |lines: &str| {
+        format!("source: {{postgres: {{url: x}}}}\nsinks:\n  l:\n    delta:\n      path: x\n      {lines}\n")
+    };
+    let text = with("partition_by: {shop.orders: \"day, region\"}\n      change_data_feed: [shop.orders, \"*\"]");
+    let SinkKind::Delta { tables, .. } = &read(&text).unwrap().sinks[0].kind else { panic!() };
+    assert_eq!(tables.partition_by["shop.orders"], "day, region");
+    assert_eq!(tables.change_data_feed, ["shop.orders", "*"]);
+    let message = refusal(&with("sort_by: {orders: day}"));
+    assert!(message.contains("`sinks.l.delta.sort_by.orders` belongs to no table"), "{message}");
+    let message = refusal(&with("change_data_feed: [orders]"));
+    assert!(message.contains("`sinks.l.delta.change_data_feed` holds `orders`: must be schema.table"), "{message}");
 }
 
 #[test]

@@ -191,11 +191,16 @@ async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
         let _ = std::io::stdin().read_line(&mut String::new());
     }
     let (mut times, mut bytes, written) = (Vec::new(), 0, written_bytes());
+    let (mut struck, mut files, cpu) = (Vec::new(), Vec::new(), cpu_ms());
     for _ in 0..commits {
         let (took, of_changes) = bench.commit(10_000, rows, Keys::Uniform).await?;
         times.push(took);
         bytes += of_changes;
+        let sizes = bench.sink.sizes().await?["public.orders"];
+        struck.push(sizes.struck as f64 / (sizes.rows + sizes.struck) as f64);
+        files.push(sizes.files);
     }
+    let cpu = (cpu_ms() - cpu) / commits as f64;
     let written_while = written_bytes() - written;
     bench.sink.settle().await?;
     let sizes = bench.sink.sizes().await?["public.orders"];
@@ -203,7 +208,10 @@ async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
     let more = json!({
         "part": "long", "rows": rows, "commits": commits, "bytes_of_changes": bytes, "bytes_written": written_while,
         "written_per_byte": written_while as f64 / bytes as f64, "live_files": sizes.files, "load": load(),
-        "memory_mb": bench.memory_kb / 1024, "folder": sizes_in(&folder.join("public/orders")),
+        "memory_mb": bench.memory_kb / 1024, "folder": sizes_in(&folder.join("public/orders")), "cpu_ms": cpu,
+        "struck_mean": struck.iter().sum::<f64>() / commits as f64, "struck_max": struck.iter().copied().fold(0.0, f64::max),
+        "struck_last": struck.last(), "files_mean": files.iter().sum::<usize>() as f64 / commits as f64,
+        "files_max": files.iter().max(),
     });
     merge(&mut said, more);
     say(said);

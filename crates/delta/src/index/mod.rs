@@ -158,6 +158,20 @@ impl Index {
         self.search(keys).map_err(|e| self.distrust(e))
     }
 
+    /// The same as of the last commit, whatever was put since.
+    pub fn lookup_committed(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
+        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+        order.sort_unstable_by_key(|i| keys[*i as usize]);
+        let mut found = vec![None; keys.len()];
+        search_map(&self.memtable, keys, &order, &mut found);
+        if let Some(frozen) = &self.frozen {
+            search_map(&frozen.entries, keys, &order, &mut found);
+        }
+        let mut runs = self.runs.iter().rev();
+        runs.try_for_each(|run| search_run(run, keys, &order, &mut found)).map_err(|e| self.distrust(e))?;
+        Ok(found)
+    }
+
     fn search(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
         let mut found = vec![None; keys.len()];
         let mut left: Vec<u32> = Vec::new();

@@ -22,6 +22,8 @@ pub struct Action {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<Add>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub cdc: Option<Cdc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub commit_info: Option<serde_json::Value>,
 }
 
@@ -133,6 +135,17 @@ pub struct Remove {
     pub deletion_vector: Option<VectorRef>,
 }
 
+/// A file of the change data feed: what the commit changed, for those who ask for changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cdc {
+    pub path: Arc<str>,
+    #[serde(default)]
+    pub partition_values: BTreeMap<String, Option<String>>,
+    pub size: i64,
+    pub data_change: bool,
+}
+
 impl Action {
     /// A file's name comes from whoever can write the log: it must lie in the table's folder.
     pub fn check_paths(&self, place: &str) -> Result<()> {
@@ -200,6 +213,7 @@ from!(txn, Txn);
 from!(domain_metadata, DomainMetadata);
 from!(remove, Remove);
 from!(add, Add);
+from!(cdc, Cdc);
 
 #[cfg(test)]
 mod tests {

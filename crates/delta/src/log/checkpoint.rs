@@ -94,6 +94,7 @@ fn schema() -> Arc<Schema> {
 
 /// The state as actions, one JSON object a line; tombstones deleted before `keep_from` (milliseconds) are left out.
 pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
+    let is_partitioned = !state.metadata.partition_columns.is_empty();
     let mut actions: Vec<Action> = vec![state.protocol.clone().into(), state.metadata.clone().into()];
     let txns = state.txns.iter().map(|(app_id, version)| Txn {
         app_id: app_id.clone(),
@@ -124,8 +125,9 @@ pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
             path: tombstone.path.clone(),
             deletion_timestamp: Some(tombstone.deleted_at),
             data_change: false,
-            extended_file_metadata: true,
-            partition_values: Some(Default::default()),
+            // Of a partitioned table it would tell the values, too, which nobody asks of a tombstone.
+            extended_file_metadata: !is_partitioned,
+            partition_values: (!is_partitioned).then(Default::default),
             size: Some(tombstone.size),
             deletion_vector: tombstone.vector.clone(),
         }))?;

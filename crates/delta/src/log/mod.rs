@@ -13,6 +13,8 @@ use action::Action;
 use tidewire_change::{Error, Result};
 
 pub const FOLDER: &str = "_delta_log";
+/// The property that says that a table has a change data feed.
+pub const FEED_PROPERTY: &str = "delta.enableChangeDataFeed";
 
 /// The name of a version's commit.
 pub fn commit_name(version: u64) -> String {

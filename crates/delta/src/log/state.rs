@@ -8,7 +8,8 @@ use tidewire_change::{Error, Result};
 /// Reader features that we know how to read.
 const READABLE: [&str; 2] = ["deletionVectors", "timestampNtz"];
 /// Writer features that we keep the promises of.
-const WRITABLE: [&str; 5] = ["deletionVectors", "timestampNtz", "domainMetadata", "appendOnly", "invariants"];
+const WRITABLE: [&str; 6] =
+    ["deletionVectors", "timestampNtz", "domainMetadata", "appendOnly", "invariants", "changeDataFeed"];
 
 /// A file (or one vector of a file) that the table held once.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +111,11 @@ impl State {
         Ok(())
     }
 
+    /// Does it have a change data feed?
+    pub fn has_feed(&self) -> bool {
+        self.metadata.configuration.get(super::FEED_PROPERTY).is_some_and(|v| v.as_deref() == Some("true"))
+    }
+
     /// Takes in the next version's actions.
     pub fn apply(&mut self, version: u64, actions: Vec<Action>) {
         let mut replay = Replay {
@@ -163,12 +169,19 @@ impl Listing {
 }
 
 impl Replay {
-    fn state(self, version: u64, checkpoint: Option<u64>, place: &str) -> Result<State> {
+    fn state(mut self, version: u64, checkpoint: Option<u64>, place: &str) -> Result<State> {
         let incomplete = |what| Error::invalid(format!("{place}: the log has no {what}"));
+        let metadata = self.metadata.ok_or_else(|| incomplete("metadata"))?;
+        // NULL among the values of a partition is lost on the way through a checkpoint.
+        for add in self.files.values_mut() {
+            for column in &metadata.partition_columns {
+                add.partition_values.entry(column.clone()).or_insert(None);
+            }
+        }
         Ok(State {
             version,
             protocol: self.protocol.ok_or_else(|| incomplete("protocol"))?,
-            metadata: self.metadata.ok_or_else(|| incomplete("metadata"))?,
+            metadata,
             files: self.files,
             txns: self.txns,
             domains: self.domains,

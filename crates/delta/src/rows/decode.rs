@@ -143,7 +143,7 @@ fn push(physical: &Physical, array: &ArrayRef, row: usize, scratch: &mut String,
 }
 
 /// Appends the text of a value that isn't NULL.
-fn print(physical: &Physical, array: &ArrayRef, row: usize, out: &mut String) {
+pub(super) fn print(physical: &Physical, array: &ArrayRef, row: usize, out: &mut String) {
     let integer = |out: &mut String, value: i64| write!(out, "{value}").expect("a string takes all");
     match physical {
         Physical::Boolean => out.push(if array.as_boolean().value(row) { 't' } else { 'f' }),

@@ -19,6 +19,8 @@ pub struct Stamp {
 pub struct Encoder {
     layout: Arc<Layout>,
     order: Vec<usize>,
+    /// Places of partition columns of text: readers take an empty one for NULL.
+    never_empty: Vec<usize>,
     columns: Vec<ColumnBuilder>,
     lsn: Int64Builder,
     seq: Int64Builder,
@@ -33,6 +35,7 @@ impl Encoder {
         let columns = layout.columns.iter().map(|c| ColumnBuilder::new(&c.physical, rows)).collect();
         Encoder {
             order: layout.write_order(),
+            never_empty: layout.text_partitions(),
             columns,
             lsn: Int64Builder::with_capacity(rows),
             seq: Int64Builder::with_capacity(rows),
@@ -54,6 +57,7 @@ impl Encoder {
             match values.next() {
                 Some(Datum::Text(text)) => {
                     let fits = !lake.configured || exact(&lake.physical, text);
+                    let fits = fits && !(text.is_empty() && self.never_empty.contains(place));
                     if !(fits && column.append(text)) {
                         column.append_null();
                         // Text that isn't UTF-8 was refused before; any other value is kept as it is written.

@@ -1,10 +1,11 @@
-use super::overrides::ColumnTypes;
+use super::partition::is_partitionable;
 use super::physical::{delta_field, escape};
-use super::Physical;
+use super::rules::TableRules;
+use super::{Physical, SortKeys};
 use arrow_schema::{DataType, Field};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tidewire_change::{Column, Key, Kind, Schema};
+use tidewire_change::{Column, Error, Key, Kind, Result, Schema};
 
 /// The commit of the row's position.
 pub const LSN: &str = "_lsn";
@@ -17,7 +18,10 @@ pub const TS: &str = "_ts";
 pub const DELETED: &str = "_deleted";
 /// Values that their column's type can't hold: column name → exact text.
 pub const SPECIAL: &str = "_special";
-const RESERVED: [&str; 6] = [LSN, SEQ, OP, TS, DELETED, SPECIAL];
+/// In the change data feed what happened to a row.
+const CHANGE_TYPE: &str = "_change_type";
+/// Ours, and those that readers of the change data feed add.
+const RESERVED: [&str; 8] = [LSN, SEQ, OP, TS, DELETED, SPECIAL, CHANGE_TYPE, "_commit_"];
 
 /// A column of the lake table that holds (or held) a column of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,9 @@ pub struct Layout {
     pub schema: Arc<Schema>,
     /// All that the lake table has but for our own columns; those that the source dropped, too.
     pub columns: Vec<LakeColumn>,
+    /// Names in the lake of the columns by whose values the files are told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partition: Vec<String>,
 }
 
 /// What a new version of the source's schema means for the table.
@@ -61,9 +68,11 @@ pub enum Evolution {
 }
 
 impl Layout {
-    pub fn new(schema: Arc<Schema>, types: &ColumnTypes) -> Layout {
-        let mut layout = Layout { schema: schema.clone(), columns: Vec::with_capacity(schema.columns.len()) };
-        schema.columns.iter().for_each(|column| layout.add(column, types));
+    pub fn new(schema: Arc<Schema>, rules: &TableRules) -> Layout {
+        let columns = Vec::with_capacity(schema.columns.len());
+        let mut layout = Layout { schema: schema.clone(), columns, partition: Vec::new() };
+        schema.columns.iter().for_each(|column| layout.add(column, rules));
+        layout.partition = layout.partition_asked(rules);
         layout
     }
 
@@ -90,24 +99,24 @@ impl Layout {
         self.columns.iter().position(same)
     }
 
-    pub fn evolve(&self, schema: &Arc<Schema>, types: &ColumnTypes) -> Evolution {
+    pub fn evolve(&self, schema: &Arc<Schema>, rules: &TableRules) -> Evolution {
         if schema.source_id != self.schema.source_id {
-            return Evolution::Replaced(Layout::new(schema.clone(), types));
+            return Evolution::Replaced(Layout::new(schema.clone(), rules));
         }
-        let mut next = Layout { schema: schema.clone(), columns: self.columns.clone() };
+        let mut next = Layout { schema: schema.clone(), ..self.clone() };
         for column in &schema.columns {
             match self.place_of(column) {
-                Some(place) if self.columns[place].is_of(types.of(&schema.table, column)) => {}
+                Some(place) if self.columns[place].is_of(rules.types.of(&schema.table, column)) => {}
                 // What old files hold under the name is of another type, or isn't this column's.
-                Some(_) => return Evolution::Converted(Layout::new(schema.clone(), types)),
+                Some(_) => return Evolution::Converted(Layout::new(schema.clone(), rules)),
                 None if self.columns.iter().any(|c| c.source == column.name) => {
-                    return Evolution::Converted(Layout::new(schema.clone(), types));
+                    return Evolution::Converted(Layout::new(schema.clone(), rules));
                 }
-                None => next.add(column, types),
+                None => next.add(column, rules),
             }
         }
-        if next.key() != self.key() {
-            return Evolution::Converted(Layout::new(schema.clone(), types));
+        if next.key() != self.key() || next.partition_asked(rules) != self.partition {
+            return Evolution::Converted(Layout::new(schema.clone(), rules));
         }
         match next.columns.len() == self.columns.len() {
             true => Evolution::Same(next),
@@ -115,13 +124,46 @@ impl Layout {
         }
     }
 
-    /// Have the columns the types that `types` and the type map say?
-    pub fn has_types(&self, types: &ColumnTypes) -> bool {
-        self.schema
-            .columns
-            .iter()
-            .zip(self.places())
-            .all(|(column, place)| self.columns[place].is_of(types.of(&self.schema.table, column)))
+    /// Are the columns as `rules` and the type map say?
+    pub fn follows(&self, rules: &TableRules) -> bool {
+        let mut columns = self.schema.columns.iter().zip(self.places());
+        columns.all(|(column, place)| self.columns[place].is_of(rules.types.of(&self.schema.table, column)))
+            && self.partition_asked(rules) == self.partition
+    }
+
+    /// The partition columns that the configuration asks for, as far as the table has them.
+    fn partition_asked(&self, rules: &TableRules) -> Vec<String> {
+        let names = self.lake_names(rules.partition_by.of(&self.schema.table));
+        let is_fit = |name: &String| self.columns.iter().any(|c| c.name == *name && is_partitionable(&c.physical));
+        names.into_iter().filter(is_fit).collect()
+    }
+
+    /// The names in the lake of columns of the source; those that it doesn't have are left out.
+    pub fn lake_names(&self, sources: &[String]) -> Vec<String> {
+        // A column that was renamed may be there twice: the last one is the one that is written.
+        let lake = |source: &String| self.columns.iter().rev().find(|c| c.source == *source);
+        sources.iter().filter_map(lake).map(|column| column.name.clone()).collect()
+    }
+
+    /// Fails when the configuration asks for columns that a new table doesn't have, or that its files can't be told apart by.
+    pub fn check(&self, rules: &TableRules) -> Result<()> {
+        let table = &self.schema.table;
+        for (setting, names) in [("partition_by", rules.partition_by.of(table)), ("sort_by", rules.sort_by.of(table))] {
+            for name in names {
+                let column = self.columns.iter().find(|c| c.source == *name);
+                let why = match column {
+                    None => "which isn't a column of the table",
+                    Some(c) if setting == "partition_by" && !is_partitionable(&c.physical) => {
+                        "whose type isn't date, text, boolean or an integer"
+                    }
+                    Some(_) => continue,
+                };
+                return Err(Error::schema(format!("`{setting}` of {table} names {name}, {why}"))
+                    .hint("mend the sink's configuration, then restart")
+                    .on_table(table));
+            }
+        }
+        Ok(())
     }
 
     /// Is a row's key found in another layout's rows by the same columns?
@@ -171,7 +213,7 @@ impl Layout {
         }
     }
 
-    fn add(&mut self, column: &Column, types: &ColumnTypes) {
+    fn add(&mut self, column: &Column, rules: &TableRules) {
         let mut name = escape(&column.name);
         let reserved = |name: &str| RESERVED.iter().any(|r| name.to_lowercase().starts_with(r));
         // Delta tells names apart without regard to case.
@@ -179,9 +221,22 @@ impl Layout {
         while reserved(&name) || taken(&name) {
             name = format!("_src{name}");
         }
-        let (physical, configured) = types.of(&self.schema.table, column);
+        let (physical, configured) = rules.types.of(&self.schema.table, column);
         let (source, attribute) = (column.name.clone(), column.attribute);
         self.columns.push(LakeColumn { name, source, attribute, physical, configured });
+    }
+
+    /// Places in `columns` of partition columns that are text.
+    pub fn text_partitions(&self) -> Vec<usize> {
+        let is_one = |c: &LakeColumn| c.physical == Physical::String && self.partition.contains(&c.name);
+        (0..self.columns.len()).filter(|place| is_one(&self.columns[*place])).collect()
+    }
+
+    /// How rows are put in order within a file.
+    pub fn sort_keys(&self, rules: &TableRules) -> SortKeys {
+        let names = self.lake_names(rules.sort_by.of(&self.schema.table));
+        let column = |name: &String| self.columns.iter().find(|c| c.name == *name);
+        SortKeys::new(names.iter().filter_map(column).map(|c| (c.name.clone(), c.physical.clone())).collect())
     }
 
     pub fn has_ntz(&self) -> bool {
@@ -198,6 +253,13 @@ impl Layout {
         fields.push(Field::new(TS, Physical::Timestamp.arrow(), true));
         fields.push(Field::new(DELETED, DataType::Boolean, true));
         fields.push(Field::new(SPECIAL, Physical::Map.arrow(), true));
+        Arc::new(arrow_schema::Schema::new(fields))
+    }
+
+    /// The columns of the change data feed: PROTOCOL.md, "Change Data Files".
+    pub fn arrow_of_feed(&self) -> Arc<arrow_schema::Schema> {
+        let mut fields = self.arrow().fields().to_vec();
+        fields.push(Arc::new(Field::new(CHANGE_TYPE, DataType::Utf8, true)));
         Arc::new(arrow_schema::Schema::new(fields))
     }
 
@@ -240,13 +302,13 @@ mod tests {
     #[test]
     fn names_that_are_ours_or_that_delta_forbids_are_mapped_and_never_meet() {
         let columns = ["id", "_lsn", "_LSN_x", "ID", "a b", "a%20b", "_src_lsn"].map(|n| (n, Kind::Text, 0));
-        let layout = Layout::new(schema(&columns, 1), &ColumnTypes::default());
+        let layout = Layout::new(schema(&columns, 1), &TableRules::default());
         assert_eq!(names(&layout), ["id", "_src_lsn", "_src_LSN_x", "_srcID", "a%20b", "a%2520b", "_src_src_lsn"]);
     }
 
     #[test]
     fn a_dropped_column_stays_an_added_one_grows_and_a_retyped_or_taken_over_one_is_written_anew() {
-        let types = ColumnTypes::default();
+        let types = TableRules::default();
         let one = Layout::new(schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1), &types);
         let grown = one.evolve(&schema(&[("id", Kind::Int32, 1), ("b", Kind::Text, 3)], 1), &types);
         let Evolution::Grown(two) = grown else { panic!() };
@@ -272,10 +334,10 @@ mod tests {
 
     #[test]
     fn a_type_that_the_configuration_asks_for_wins_and_a_change_of_it_writes_the_rows_anew() {
-        let mut types = ColumnTypes::default();
+        let mut types = TableRules::default();
         let schema = schema(&[("id", Kind::Int32, 1), ("a", Kind::Text, 2)], 1);
         let plain = Layout::new(schema.clone(), &types);
-        types.set("public.t.a", "long").unwrap();
+        types.types.set("public.t.a", "long").unwrap();
         let asked = Layout::new(schema.clone(), &types);
         assert_eq!((&asked.columns[1].physical, asked.columns[1].configured), (&Physical::Long, true));
         assert!(matches!(plain.evolve(&schema, &types), Evolution::Converted(_)));

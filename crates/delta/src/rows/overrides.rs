@@ -28,7 +28,7 @@ impl ColumnTypes {
     /// `column`: `schema.table.column`; a part with a dot in it stands in double quotes. `ty`: a primitive type of Delta, or
     /// `text`. Fails with what is wrong about them.
     pub fn set(&mut self, column: &str, ty: &str) -> std::result::Result<(), String> {
-        let parts = parts(column).unwrap_or_default();
+        let parts = parts(column, '.').unwrap_or_default();
         let [schema, table, column] = &parts[..] else {
             return Err("is a type of no column: it must be schema.table.column".into());
         };
@@ -48,8 +48,8 @@ impl ColumnTypes {
     }
 }
 
-/// `a."b.c".d` without its quotes; a quote inside of quotes is doubled. None when a part is empty or a quote has no end.
-fn parts(name: &str) -> Option<Vec<String>> {
+/// `a."b.c".d`, separated by dots, without its quotes; a quote inside of quotes is doubled. None when a part is empty or a quote has no end.
+pub(super) fn parts(name: &str, separator: char) -> Option<Vec<String>> {
     let mut parts = vec![String::new()];
     let (mut quoted, mut chars) = (false, name.chars().peekable());
     while let Some(c) = chars.next() {
@@ -60,7 +60,7 @@ fn parts(name: &str) -> Option<Vec<String>> {
                 last.push('"');
             }
             '"' => quoted = !quoted,
-            '.' if !quoted => parts.push(String::new()),
+            c if c == separator && !quoted => parts.push(String::new()),
             c => last.push(c),
         }
     }

@@ -2,12 +2,13 @@ use super::files::{LiveFile, Vector};
 use super::pending::Pending;
 use super::{domain, progress_action, protocol_of, Table, LAYOUT_DOMAIN};
 use crate::log;
-use crate::log::action::{Action, Add, Txn};
+use crate::log::action::{Action, Add, Protocol, Txn};
+use crate::log::FEED_PROPERTY;
 use crate::store::Syncing;
 use crate::vector;
 use roaring::RoaringBitmap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tidewire_change::{Progress, Result};
 use tidewire_connector::moment;
 
@@ -33,6 +34,7 @@ impl Table {
             self.tend()?;
             return Ok(None);
         }
+        let began = Instant::now();
         self.flush()?;
         let mut committed = Committed { rows: self.pending.rows, bytes: 0 };
         let mut mark = self.mark.clone();
@@ -43,7 +45,12 @@ impl Table {
         mark.since = self.pending.since;
         mark.high = self.pending.high;
         moment("parquet written");
-        let (actions, touched) = self.actions(progress, &mark)?;
+        let feed = self.feed()?;
+        let (mut actions, touched) = self.actions(progress, &mark)?;
+        if let Some(feed) = feed {
+            actions.extend(feed.files.into_iter().map(Action::from));
+            self.pending.syncing.extend(feed.syncing);
+        }
         moment("vectors written");
         committed.bytes += touched.iter().filter(|t| t.is_new).map(|t| t.add.size as u64).sum::<u64>();
         let syncing = std::mem::take(&mut self.pending.syncing);
@@ -52,6 +59,7 @@ impl Table {
         let pending = std::mem::replace(&mut self.pending, Pending::new(&self.mark));
         self.take_over(pending, touched)?;
         moment("index updated");
+        self.upkeep.pace.spent(began.elapsed());
         self.tend()?;
         Ok(Some(committed))
     }
@@ -59,13 +67,14 @@ impl Table {
     fn actions(&mut self, progress: &Progress, mark: &super::Mark) -> Result<(Vec<Action>, Vec<Touched>)> {
         let millis = self.config.now() / 1000;
         let mut actions = vec![commit_info(millis, if self.pending.emptied { "TRUNCATE" } else { "MERGE" })];
-        if self.pending.columns_changed {
-            let protocol = protocol_of(&self.layout);
-            if self.layout.has_ntz() && protocol != self.state.protocol {
-                actions.push(protocol.into());
-            }
+        if self.pending.columns_changed || self.has_feed != self.state.has_feed() {
+            actions.extend(self.protocol_needed().map(Action::from));
             let mut metadata = self.state.metadata.clone();
+            if self.has_feed != self.state.has_feed() {
+                metadata.configuration.insert(FEED_PROPERTY.into(), Some(self.has_feed.to_string()));
+            }
             metadata.schema_string = self.layout.delta();
+            metadata.partition_columns = self.layout.partition.clone();
             actions.push(metadata.into());
         }
         let prefix = format!("tidewire/{}/", self.config.owner());
@@ -82,6 +91,19 @@ impl Table {
         }
         let touched = self.touch(&mut actions, millis)?;
         Ok((actions, touched))
+    }
+
+    /// The table's protocol with what its columns and properties need, if it lacks any of that.
+    fn protocol_needed(&self) -> Option<Protocol> {
+        let (mut next, wanted) = (self.state.protocol.clone(), protocol_of(&self.layout, self.has_feed));
+        let raise = |held: &mut Option<Vec<String>>, wanted: Option<Vec<String>>| {
+            let held = held.get_or_insert_default();
+            let missing: Vec<String> = wanted.into_iter().flatten().filter(|f| !held.contains(f)).collect();
+            held.extend(missing);
+        };
+        raise(&mut next.reader_features, wanted.reader_features);
+        raise(&mut next.writer_features, wanted.writer_features);
+        (next != self.state.protocol).then_some(next)
     }
 
     /// Writes the new vectors and adds the removes and adds of all files that change.
@@ -116,7 +138,7 @@ impl Table {
         for (number, file) in &self.pending.files {
             let add = Add {
                 path: file.path.clone(),
-                partition_values: BTreeMap::new(),
+                partition_values: file.partition.clone(),
                 size: file.bytes as i64,
                 modification_time: millis,
                 data_change: true,

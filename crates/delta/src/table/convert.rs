@@ -2,8 +2,9 @@
 //! from then on. A value goes by its text from the old type to the new one; what the new type can't hold is in `_special`
 //! until the source's own row comes.
 
+use super::partitions::PartitionedWriter;
 use super::Table;
-use crate::data::{self, FileWriter, Rows, Shape};
+use crate::data::{self, Rows, Shape};
 use crate::index::{KeyMap, Place};
 use crate::key::{copy_key, KeyReader};
 use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
@@ -18,6 +19,24 @@ struct Input {
     struck: RoaringBitmap,
     /// Written since the last commit: no version has it.
     is_pending: bool,
+}
+
+/// Number of the file of rows that are in no file yet.
+const IN_HAND: u32 = u32::MAX;
+
+/// A row that goes on.
+struct Kept {
+    key: u128,
+    row: Row,
+    stamp: Stamp,
+}
+
+enum Fate {
+    /// It has no place under the new key.
+    Gone,
+    Kept(u128),
+    /// It has the key of an older row.
+    Replaces(u128, Place),
 }
 
 struct Conversion {
@@ -91,83 +110,91 @@ impl Table {
 
     fn convert_file(&mut self, input: &Input, conversion: &mut Conversion) -> Result<()> {
         let store = self.store.clone();
-        let shape = Shape { lasting: true, bulky: data::is_bulky(&store, &input.path)? };
-        let mut writer = FileWriter::create(&store, &self.layout, self.layout.arrow(), shape)?;
-        let number = self.files.reserve();
+        let shape = Shape { feed: false, lasting: true, bulky: data::is_bulky(&store, &input.path)? };
+        let mut writer = PartitionedWriter::new(&store, &self.layout, shape);
         let columns: Vec<String> =
             conversion.decoder.projection().into_iter().chain(Stamps::COLUMNS).map(String::from).collect();
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         data::read(&store, &input.path, &columns, Rows::But(Some(&input.struck)), |_, batch| {
-            let rows = self.kept_rows(batch, conversion, (number, writer.rows() as u32))?;
+            let rows = self.kept_rows(batch, conversion)?;
             let mut encoder = Encoder::new(self.layout.clone(), rows.len());
-            rows.iter().try_for_each(|(row, stamp)| encoder.push(row, *stamp))?;
-            writer.write(&encoder.finish()?)?;
+            rows.iter().try_for_each(|row| encoder.push(&row.row, row.stamp))?;
+            let keys: Vec<u128> = rows.iter().map(|row| row.key).collect();
+            self.write_piece(&mut writer, &encoder.finish()?, &keys)?;
             self.index.as_mut().map_or(Ok(()), |index| index.spill())
         })?;
-        let (written, syncing) = writer.finish()?;
-        syncing.wait()?;
-        match written.rows {
-            0 => self.store.remove(&written.path),
-            _ => {
-                self.pending.files.insert(number, written);
-                Ok(())
+        for (number, written, syncing) in writer.finish()? {
+            syncing.wait()?;
+            match written.rows {
+                0 => self.store.remove(&written.path)?,
+                _ => {
+                    self.pending.files.insert(number, written);
+                    self.pending.converted.extend((!input.is_pending).then_some(number));
+                }
             }
         }
+        Ok(())
     }
 
-    /// The rows of a batch that the layout's key has a place for; their keys are put into the index. `at`: file and number
-    /// of the next row.
-    fn kept_rows(
-        &mut self,
-        batch: &RecordBatch,
-        conversion: &mut Conversion,
-        (file, first): (u32, u32),
-    ) -> Result<Vec<(Row, Stamp)>> {
+    /// The rows of a batch that the layout's key has a place for; their keys are put into the index.
+    fn kept_rows(&mut self, batch: &RecordBatch, conversion: &mut Conversion) -> Result<Vec<Kept>> {
         let (marks, stamps) = (Marks::of(batch)?, Stamps::of(batch)?);
         let mut read = Vec::with_capacity(batch.num_rows());
         conversion.decoder.rows(batch, |i, row| {
             read.push((row, stamps.stamp(&marks, i)?));
             Ok(())
         })?;
-        let mut kept = Vec::with_capacity(read.len());
+        let mut kept: Vec<Option<Kept>> = Vec::with_capacity(read.len());
         for (row, stamp) in read {
             let place = Place {
-                file,
-                row: first + kept.len() as u32,
+                file: IN_HAND,
+                row: kept.len() as u32,
                 position: stamp.position,
                 deleted: stamp.op == Op::Delete,
             };
-            if self.put_converted(&row, place, conversion)? {
-                kept.push((row, stamp));
+            let (key, replaced) = match self.put_converted(&row, place, conversion)? {
+                Fate::Gone => continue,
+                Fate::Kept(key) => (key, None),
+                Fate::Replaces(key, held) => (key, Some(held)),
+            };
+            match replaced {
+                Some(held) if held.file == IN_HAND => kept[held.row as usize] = None,
+                Some(held) => drop(self.pending.strikes.entry(held.file).or_default().insert(held.row)),
+                None => {}
             }
+            kept.push(Some(Kept { key, row, stamp }));
         }
-        Ok(kept)
+        Ok(kept.into_iter().flatten().collect())
     }
 
-    /// False: the row has no place under the new key. What replaces it is read from the source.
-    fn put_converted(&mut self, row: &Row, place: Place, conversion: &mut Conversion) -> Result<bool> {
-        let Some(keys) = self.keys.as_mut() else { return Ok(!place.deleted) };
-        let Some(index) = self.index.as_mut() else { return Ok(!place.deleted) };
+    /// What becomes of a row under the layout's key. What replaces one that is gone is read from the source.
+    fn put_converted(&mut self, row: &Row, place: Place, conversion: &mut Conversion) -> Result<Fate> {
+        let fate = if place.deleted { Fate::Gone } else { Fate::Kept(0) };
+        let Some(keys) = self.keys.as_mut() else { return Ok(fate) };
+        let Some(index) = self.index.as_mut() else { return Ok(fate) };
         if conversion.has_same_key {
-            index.put(keys.key(row)?, place);
-            return Ok(true);
+            let key = keys.key(row)?;
+            index.put(key, place);
+            return Ok(Fate::Kept(key));
         }
         // A deleted row is known by its old key alone.
         if place.deleted {
-            return Ok(false);
+            return Ok(Fate::Gone);
         }
-        let Ok(mut key) = keys.key(row) else { return Ok(false) };
+        let Ok(mut key) = keys.key(row) else { return Ok(Fate::Gone) };
+        let mut fate = Fate::Kept(key);
         if self.layout.schema.key == Key::WholeRow {
             let copies = conversion.copies.entry(key).or_insert(0);
             key = copy_key(key, *copies);
             *copies += 1;
+            fate = Fate::Kept(key);
         } else if let Some(held) = index.lookup(&[key])?[0] {
             if held.position >= place.position {
-                return Ok(false);
+                return Ok(Fate::Gone);
             }
-            self.pending.strikes.entry(held.file).or_default().insert(held.row);
+            fate = Fate::Replaces(key, held);
         }
         index.put(key, place);
-        Ok(true)
+        Ok(fate)
     }
 }

@@ -1,5 +1,6 @@
 use crate::log::action::{Add, VectorRef};
 use crate::log::State;
+use crate::rows::Partition;
 use crate::store::Store;
 use crate::vector;
 use roaring::RoaringBitmap;
@@ -15,6 +16,8 @@ pub struct LiveFile {
     /// Struck ones, too.
     pub rows: u64,
     pub stats: Arc<str>,
+    /// What its rows have in the partition columns.
+    pub partition: Partition,
     pub vector: Vector,
 }
 
@@ -99,6 +102,7 @@ impl LiveFile {
             bytes: add.size.max(0) as u64,
             rows: parsed.get("numRecords").and_then(|n| n.as_u64()).ok_or_else(missing)?,
             stats,
+            partition: add.partition_values.clone(),
             vector: add.deletion_vector.clone().map_or(Vector::None, Vector::Stored),
         })
     }

@@ -2,11 +2,14 @@
 
 mod commit;
 mod convert;
+mod feed;
 mod fetch;
 mod files;
 mod foreign;
+mod partitions;
 mod pending;
 mod rebuild;
+mod sorted;
 pub mod upkeep;
 mod whole_row;
 mod write;
@@ -63,7 +66,9 @@ pub struct Table {
     layout: Arc<Layout>,
     /// The columns have the types that the type map and the configuration say now; they may have changed since the table was
     /// written last.
-    has_types_wanted: bool,
+    follows_rules: bool,
+    /// The configuration asks for a change data feed.
+    has_feed: bool,
     /// None for tables whose rows are known by position only.
     keys: Option<KeyReader>,
     files: Files,
@@ -140,7 +145,8 @@ impl Table {
             topic: topic_of(&layout.schema.table),
             pending: Pending::new(&mark),
             upkeep: upkeep::Upkeep::new(&state),
-            has_types_wanted: layout.has_types(&config.types),
+            follows_rules: layout.follows(&config.tables),
+            has_feed: config.tables.change_feed.of(&layout.schema.table),
             store,
             config,
             state,
@@ -155,8 +161,9 @@ impl Table {
 
     /// Makes the table: version 0 holds its columns and no rows.
     pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>) -> Result<Table> {
+        let layout = Layout::new(schema, &config.tables);
+        layout.check(&config.tables)?;
         store.make_folder(log::FOLDER)?;
-        let layout = Layout::new(schema, &config.types);
         let mark = Mark {
             format: FORMAT,
             owner: config.owner(),
@@ -165,20 +172,20 @@ impl Table {
             since: None,
             high: Position::ZERO,
         };
-        let millis = config.now() / 1000;
+        let (millis, has_feed) = (config.now() / 1000, config.tables.change_feed.of(&layout.schema.table));
         let metadata = Metadata {
             id: uuid::Uuid::new_v4().to_string(),
             name: Some(layout.schema.table.name.clone()),
             description: None,
             format: Format { provider: "parquet".into(), options: BTreeMap::new() },
             schema_string: layout.delta(),
-            partition_columns: Vec::new(),
-            configuration: table_properties(&config),
+            partition_columns: layout.partition.clone(),
+            configuration: table_properties(&config, has_feed),
             created_time: Some(millis),
         };
         let actions = vec![
             commit::commit_info(millis, "CREATE TABLE"),
-            protocol_of(&layout).into(),
+            protocol_of(&layout, has_feed).into(),
             metadata.into(),
             domain(PROGRESS_DOMAIN, &mark)?.into(),
             domain(LAYOUT_DOMAIN, &layout)?.into(),
@@ -224,6 +231,11 @@ impl Table {
         (self.files.live.len(), self.files.live.values().map(|f| f.rows - f.struck()).sum())
     }
 
+    /// Rows of the files that are struck.
+    pub fn struck(&self) -> u64 {
+        self.files.live.values().map(files::LiveFile::struck).sum()
+    }
+
     /// Entries and bytes of the index.
     pub fn index_size(&self) -> (usize, u64) {
         self.index.as_ref().map_or((0, 0), Index::size)
@@ -243,7 +255,7 @@ impl Table {
         if self.is_laid_out_as(schema) {
             return Ok(());
         }
-        match self.layout.evolve(schema, &self.config.types) {
+        match self.layout.evolve(schema, &self.config.tables) {
             Evolution::Same(layout) => self.adopt(layout, false),
             Evolution::Grown(layout) => self.adopt(layout, true),
             Evolution::Converted(_) | Evolution::Replaced(_) => Ok(()),
@@ -252,7 +264,7 @@ impl Table {
 
     /// Is the table's layout the one that follows from this schema and the configuration?
     fn is_laid_out_as(&self, schema: &Arc<Schema>) -> bool {
-        self.has_types_wanted && (Arc::ptr_eq(&self.layout.schema, schema) || self.layout.schema == *schema)
+        self.follows_rules && (Arc::ptr_eq(&self.layout.schema, schema) || self.layout.schema == *schema)
     }
 
     fn adopt(&mut self, layout: Layout, columns_changed: bool) -> Result<()> {
@@ -261,7 +273,7 @@ impl Table {
         let secret = self.secret();
         self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, secret));
         self.layout = Arc::new(layout);
-        self.has_types_wanted = true;
+        self.follows_rules = true;
         self.pending.layout_changed = true;
         self.pending.columns_changed |= columns_changed;
         Ok(())
@@ -282,21 +294,28 @@ impl Table {
     }
 }
 
-fn table_properties(config: &Config) -> BTreeMap<String, Option<String>> {
+fn table_properties(config: &Config, has_feed: bool) -> BTreeMap<String, Option<String>> {
     let seconds = |d: std::time::Duration| Some(format!("interval {} seconds", d.as_secs()));
-    BTreeMap::from([
+    let mut properties = BTreeMap::from([
         ("delta.enableDeletionVectors".into(), Some("true".into())),
         ("delta.deletedFileRetentionDuration".into(), seconds(config.upkeep.file_retention)),
         ("delta.logRetentionDuration".into(), seconds(config.upkeep.log_retention)),
-    ])
+    ]);
+    if has_feed {
+        properties.insert(log::FEED_PROPERTY.into(), Some("true".into()));
+    }
+    properties
 }
 
-fn protocol_of(layout: &Layout) -> Protocol {
+fn protocol_of(layout: &Layout, has_feed: bool) -> Protocol {
     let mut reader = vec!["deletionVectors".to_string()];
     let mut writer = vec!["deletionVectors".to_string(), "domainMetadata".to_string()];
     if layout.has_ntz() {
         reader.push("timestampNtz".into());
         writer.push("timestampNtz".into());
+    }
+    if has_feed {
+        writer.push("changeDataFeed".into());
     }
     Protocol {
         min_reader_version: 3,

@@ -25,6 +25,12 @@ pub struct Pending {
     pub since: Option<Position>,
     pub high: Position,
     pub rows: u64,
+    /// Some of the new rows are there only to say that they are deleted.
+    pub has_deleted: bool,
+    /// Wall times of the source's transactions by their commits, for the change data feed.
+    pub times: BTreeMap<u64, i64>,
+    /// Files of rows that were there before, under another layout.
+    pub converted: BTreeSet<u32>,
 }
 
 /// Rows that will become the file `file`.
@@ -58,6 +64,9 @@ impl Pending {
             since: mark.since,
             high: mark.high,
             rows: 0,
+            has_deleted: false,
+            times: BTreeMap::new(),
+            converted: BTreeSet::new(),
         }
     }
 

@@ -1,11 +1,15 @@
 use super::fetch::complete;
+use super::partitions::PartitionedWriter;
 use super::pending::{Buffer, Buffered};
+use super::sorted::Sorter;
 use super::Table;
-use crate::data::{self, FileWriter, Rows, Shape, BULKY};
+use crate::data::{self, Rows, Shape, BULKY};
 use crate::index::Place;
 use crate::key::KeyReader;
 use crate::rows::{Encoder, Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
+use arrow_array::RecordBatch;
 use std::sync::Arc;
+use std::time::Instant;
 use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
 use tidewire_connector::{TableBatch, Written};
 use tidewire_flow::passes;
@@ -35,10 +39,17 @@ impl Table {
     /// Applies a batch to what waits for the next commit. A `Malformed` error leaves everything as it was.
     pub fn write(&mut self, batch: TableBatch) -> Result<Written> {
         self.open_index()?;
+        let began = Instant::now();
+        let written = self.take(batch);
+        self.upkeep.pace.spent(began.elapsed());
+        written
+    }
+
+    fn take(&mut self, batch: TableBatch) -> Result<Written> {
         let mut written = Written::default();
         let TableBatch { schema, mut truncate, mut changes } = batch;
         if !self.is_laid_out_as(&schema) {
-            let evolution = self.layout.evolve(&schema, &self.config.types);
+            let evolution = self.layout.evolve(&schema, &self.config.tables);
             let is_other_kind = matches!(evolution, Evolution::Converted(_) | Evolution::Replaced(_));
             if is_other_kind && self.layout.schema != schema {
                 // A repetition of what came before the table changed its kind.
@@ -204,6 +215,10 @@ impl Table {
             index.put(row.key, place);
         }
         pending.high = pending.high.max(row.stamp.position);
+        pending.has_deleted |= row.stamp.op == Op::Delete;
+        if self.has_feed {
+            pending.times.insert(row.stamp.position.commit, row.stamp.committed_at);
+        }
         pending.rows += 1;
         buffer.bytes += row.row.encoded().len();
         buffer.rows.push(Buffered { key: row.key, row: row.row, stamp: row.stamp, dead: false });
@@ -234,29 +249,56 @@ impl Table {
             buffer.rows.sort_unstable_by_key(|row| row.key);
         }
         let bulky = buffer.rows.iter().any(|row| row.row.encoded().len() >= BULKY);
-        let shape = Shape { lasting: false, bulky };
-        let mut writer = FileWriter::create(&self.store, &self.layout, self.layout.arrow(), shape)?;
+        let shape = Shape { feed: false, lasting: false, bulky };
+        let mut writer = PartitionedWriter::new(&self.store, &self.layout, shape);
+        let sort = self.layout.sort_keys(&self.config.tables);
+        let mut sorter = (!sort.is_empty() && !bulky).then(|| Sorter::new(sort));
         // Piece by piece, so that only a piece is there as text and as columns at once.
-        let mut rows = (0u32..buffer.rows.len() as u32).zip(buffer.rows);
+        let mut rows = buffer.rows.into_iter();
         while rows.len() > 0 {
             let count = rows.len().min(ROWS_PER_PIECE);
-            let (mut encoder, mut bytes) = (Encoder::new(self.layout.clone(), count), 0);
-            for (number, row) in rows.by_ref().take(count) {
+            let (mut encoder, mut keys, mut bytes) =
+                (Encoder::new(self.layout.clone(), count), Vec::with_capacity(count), 0);
+            for row in rows.by_ref().take(count) {
                 encoder.push(&row.row, row.stamp)?;
-                if let Some(place) = self.index.as_mut().and_then(|index| index.pending_mut(row.key)) {
-                    place.row = number;
-                }
+                keys.push(row.key);
                 bytes += row.row.encoded().len();
                 if bytes >= BYTES_PER_PIECE {
                     break;
                 }
             }
-            writer.write(&encoder.finish()?)?;
+            let batch = encoder.finish()?;
+            match &mut sorter {
+                Some(sorter) => sorter.push(batch, keys),
+                None => self.write_piece(&mut writer, &batch, &keys)?,
+            }
         }
-        let (written, syncing) = writer.finish()?;
-        self.pending.files.insert(buffer.file, written);
-        self.pending.syncing.push(syncing);
+        if let Some(sorter) = sorter {
+            sorter.pieces(ROWS_PER_PIECE, |batch, keys| self.write_piece(&mut writer, &batch, &keys))?;
+        }
+        for (number, written, syncing) in writer.finish()? {
+            self.pending.files.insert(number, written);
+            self.pending.syncing.push(syncing);
+        }
         self.index.as_mut().map_or(Ok(()), |index| index.spill())
+    }
+
+    /// Writes rows and tells the index where they went.
+    pub(super) fn write_piece(
+        &mut self,
+        writer: &mut PartitionedWriter,
+        batch: &RecordBatch,
+        keys: &[u128],
+    ) -> Result<()> {
+        let mut places = Vec::with_capacity(keys.len());
+        writer.write(|| self.files.reserve(), batch, &mut places)?;
+        let Some(index) = &mut self.index else { return Ok(()) };
+        for (key, (file, row)) in keys.iter().zip(places) {
+            if let Some(place) = index.pending_mut(*key) {
+                (place.file, place.row) = (file, row);
+            }
+        }
+        Ok(())
     }
 
     /// Rows at or below `at` are gone.
@@ -297,6 +339,7 @@ impl Table {
         }
         self.pending.removed.extend(self.files.live.keys());
         self.pending.emptied = true;
+        self.pending.converted.clear();
         if let Some(index) = &mut self.index {
             index.discard();
         }

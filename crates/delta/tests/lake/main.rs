@@ -2,12 +2,14 @@
 
 mod by_hand;
 mod faults;
+mod feed;
 mod foreign;
 mod keyless;
 mod kill;
 mod random;
 mod schemas;
 mod server;
+mod shapes;
 mod steps;
 mod support;
 mod types;

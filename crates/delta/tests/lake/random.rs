@@ -18,8 +18,14 @@ fn busy(path: &std::path::Path) -> Config {
 }
 
 async fn run(seed: u64, kind: KeyKind) {
+    run_with(seed, kind, |_| {}).await;
+}
+
+/// `wish`: what of the configuration is to be otherwise.
+async fn run_with(seed: u64, kind: KeyKind, wish: impl Fn(&mut Config)) {
     let folder = tempfile::tempdir().unwrap();
-    let config = busy(folder.path());
+    let mut config = busy(folder.path());
+    wish(&mut config);
     let mut random = Random::new(seed);
     let mut source = Source::new(kind, 60);
     let schema = source.schema.clone();
@@ -86,6 +92,20 @@ async fn run(seed: u64, kind: KeyKind) {
 async fn random_work_with_integer_keys_is_equal_in_every_reader() {
     for seed in 0..6 {
         run(seed, KeyKind::Integer).await;
+    }
+}
+
+#[tokio::test]
+async fn random_work_on_partitioned_and_sorted_tables_is_equal_in_every_reader() {
+    for (seed, partition, sort) in
+        [(300, Some("flag"), None), (301, None, Some("amount, name")), (302, Some("flag"), Some("day, ratio, id"))]
+    {
+        let wish = |config: &mut Config| {
+            let table = "public.t";
+            partition.map(|columns| config.tables.partition_by.set(table, columns).unwrap());
+            sort.map(|columns| config.tables.sort_by.set(table, columns).unwrap());
+        };
+        run_with(seed, KeyKind::Integer, wish).await;
     }
 }
 

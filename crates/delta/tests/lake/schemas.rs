@@ -225,7 +225,7 @@ async fn a_type_that_the_configuration_asks_for_holds_what_it_prints_alike_and_n
         [(5, None), (6, Some("decimal(10,2)")), (7, Some("double")), (8, Some("long")), (9, Some("text"))]
     {
         if let Some(ty) = ty {
-            config.types.set("public.t.v", ty).unwrap();
+            config.tables.types.set("public.t.v", ty).unwrap();
         }
         let mut sink = open(&config).await;
         // The first change under the new type writes the others anew.

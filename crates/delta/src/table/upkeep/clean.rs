@@ -3,7 +3,7 @@
 use crate::background;
 use crate::data;
 use crate::log::{self, State};
-use crate::store::Store;
+use crate::store::{Listed, Store};
 use crate::table::Table;
 use crate::vector;
 use std::collections::HashSet;
@@ -80,8 +80,12 @@ pub fn names_in_use(state: &State) -> Result<HashSet<String>> {
 /// what a crash left.
 pub fn vacuum(store: &Store, named: &HashSet<String>, keep_from: i64) -> Result<Cleaned> {
     let mut gone = Cleaned::default();
-    for file in store.list("")? {
-        if is_ours(&file.name) && !named.contains(&file.name) && file.modified < keep_from {
+    // The log names files of the change data feed in their own commit alone: they go by their age.
+    let feed = store.list(data::FEED_FOLDER)?.into_iter();
+    let feed = feed.map(|file| Listed { name: format!("{}/{}", data::FEED_FOLDER, file.name), ..file });
+    for file in store.list("")?.into_iter().chain(feed) {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        if is_ours(name) && !named.contains(&file.name) && file.modified < keep_from {
             store.remove(&file.name)?;
             moment("vacuum");
             gone.files += 1;

@@ -3,6 +3,8 @@
 
 mod clean;
 mod merge;
+mod pace;
+mod plan;
 
 pub use clean::{is_ours, names_in_use, vacuum, Cleaned};
 
@@ -15,10 +17,14 @@ use crate::index::{Index, MovedRows, MovedRun, Place};
 use crate::key::copy_key;
 use crate::log::action::{Action, Add};
 use crate::log::State;
+use crate::rows::Partition;
 use crate::vector;
-use merge::MergeWork;
+use merge::{MergeWork, Places};
+use pace::{Pace, Wear};
+use plan::Facts;
 use roaring::RoaringBitmap;
 use std::collections::BTreeMap;
+use std::sync::mpsc::{sync_channel, Receiver};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidewire_change::{Error, Key, Result};
@@ -28,12 +34,15 @@ pub struct Upkeep {
     checkpoint: Option<JoinHandle<()>>,
     /// Version of the last checkpoint.
     checkpointed: u64,
+    pub pace: Pace,
 }
 
 struct Merge {
     inputs: Vec<Input>,
     output: u32,
     worker: JoinHandle<Result<Merged>>,
+    /// Fails as soon as the worker has ended.
+    ended: Receiver<()>,
 }
 
 #[derive(Clone)]
@@ -46,16 +55,18 @@ struct Input {
 
 struct Merged {
     written: Option<Written>,
-    /// The first row of each input in the output.
-    bases: Vec<u32>,
+    places: Places,
     moved: MovedRun,
-    /// Of tables without a key: the hash of each row, where it was, and where it is now.
-    copies: Vec<(u128, (u32, u32), Place)>,
+    /// Of tables without a key.
+    copies: Vec<Copied>,
 }
+
+/// The hash of a row, where it was, and where it is now.
+type Copied = (u128, (u32, u32), Place);
 
 impl Upkeep {
     pub fn new(state: &State) -> Upkeep {
-        Upkeep { merge: None, checkpoint: None, checkpointed: state.checkpoint.unwrap_or(0) }
+        Upkeep { merge: None, checkpoint: None, checkpointed: state.checkpoint.unwrap_or(0), pace: Pace::default() }
     }
 
     pub fn wait_for_checkpoint(&mut self) {
@@ -96,6 +107,7 @@ impl Table {
             self.end_merge(true)?;
             self.start_merge()?;
         }
+        self.give_time();
         self.checkpoint()
     }
 
@@ -114,43 +126,47 @@ impl Table {
         }
     }
 
+    /// All read struck rows: when merges stay behind, commits wait for a while, longer the more they are behind, and never
+    /// much longer than they took themselves.
+    fn give_time(&mut self) {
+        let wear = self.wear();
+        let wait = self.upkeep.pace.wait(wear);
+        if let Some(merge) = self.upkeep.merge.as_ref().filter(|_| !wait.is_zero()) {
+            // An error means that the thread has ended.
+            let _ = merge.ended.recv_timeout(wait);
+        }
+    }
+
+    fn wear(&self) -> Wear {
+        let (rows, struck) =
+            self.files.live.values().fold((0, 0), |(rows, struck), file| (rows + file.rows, struck + file.struck()));
+        Wear { rows, struck, limit: self.config.upkeep.struck_part }
+    }
+
     fn vectors(&self) -> usize {
         self.files.live.values().filter(|file| file.struck() > 0).count()
     }
 
     /// Which files to make one of.
     fn plan(&self) -> Option<Vec<u32>> {
-        let rules = &self.config.upkeep;
-        let size = |number: &u32| self.files.live[number].live_bytes();
-        if self.vectors() > rules.vectors_max * 3 / 4 {
-            let struck = self.files.live.iter().filter(|(_, file)| file.struck() > 0);
-            let mut numbers: Vec<u32> = struck.map(|(number, _)| *number).collect();
-            numbers.sort_by_key(size);
-            numbers.truncate(2 * rules.merge_files);
-            return Some(numbers);
-        }
-        // Numbers of copies are looked up at the end of a merge: such merges stay small.
-        let mut classes = rules.classes_bytes.clone();
+        let mut classes = self.config.upkeep.classes_bytes.clone();
         match self.layout.schema.key {
+            // Numbers of copies are looked up at the end of a merge: such merges stay small.
             Key::WholeRow => classes.truncate(1),
             _ => self.widen(&mut classes),
         }
-        let mut above = 0;
-        for below in &classes {
-            let of_class = |number: &&u32| (above..*below).contains(&size(number));
-            let numbers: Vec<u32> =
-                self.files.live.keys().filter(of_class).copied().take(2 * rules.merge_files).collect();
-            if numbers.len() >= rules.merge_files {
-                return Some(numbers);
-            }
-            above = *below;
+        let facts = |(number, file): (&u32, &LiveFile)| Facts {
+            number: *number,
+            rows: file.rows,
+            struck: file.struck(),
+            live_bytes: file.live_bytes(),
+        };
+        let mut partitions: BTreeMap<&Partition, Vec<Facts>> = BTreeMap::new();
+        for file in &self.files.live {
+            partitions.entry(&file.1.partition).or_default().push(facts(file));
         }
-        let first_class = rules.classes_bytes.first().copied().unwrap_or(0);
-        let part = |file: &LiveFile| file.struck() as f64 / file.rows.max(1) as f64;
-        let worn = |file: &LiveFile| file.live_bytes() >= first_class && part(file) > rules.struck_part;
-        let worst =
-            self.files.live.iter().filter(|(_, file)| worn(file)).max_by(|a, b| part(a.1).total_cmp(&part(b.1)));
-        worst.map(|(number, _)| vec![*number])
+        let partitions: Vec<Vec<Facts>> = partitions.into_values().collect();
+        plan::plan(&partitions, &classes, &self.config.upkeep)
     }
 
     /// A large table gets classes above: its files grow with it, so that all of them can have vectors at once and stay
@@ -170,6 +186,7 @@ impl Table {
             let struck = self.files.vector(&self.store, number)?;
             inputs.push(Input { number, path: self.files.live[&number].path.clone(), struck });
         }
+        let partition = inputs.first().map(|input| self.files.live[&input.number].partition.clone());
         let output = self.files.reserve();
         let stamp = self.stamp();
         if let Some(index) = &mut self.index {
@@ -182,11 +199,21 @@ impl Table {
             index,
             layout: self.layout.clone(),
             inputs: inputs.clone(),
+            partition: partition.unwrap_or_default(),
+            sort: self.layout.sort_keys(&self.config.tables),
             output,
             entries_max: self.config.index_entries,
         };
-        let worker = background::start("delta-merge", move || work.run())?;
-        self.upkeep.merge = Some(Merge { inputs, output, worker });
+        let (ends, ended) = sync_channel::<()>(0);
+        let run = move || {
+            let _ends = ends;
+            work.run()
+        };
+        let worker = match self.wear().is_behind() {
+            true => background::start_at_once("delta-merge", run)?,
+            false => background::start("delta-merge", run)?,
+        };
+        self.upkeep.merge = Some(Merge { inputs, output, worker, ended });
         Ok(())
     }
 
@@ -197,7 +224,7 @@ impl Table {
         if self.pending.is_dirty(&self.mark) || !self.upkeep.merge.as_ref().is_some_and(done) {
             return Ok(());
         }
-        let Some(Merge { inputs, output, worker }) = self.upkeep.merge.take() else { return Ok(()) };
+        let Some(Merge { inputs, output, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
         let merged = worker.join().unwrap_or_else(|_| Err(Error::bug("the thread that merges files panicked")))?;
         if !inputs.iter().all(|input| self.files.live.contains_key(&input.number)) {
             // The table was emptied meanwhile.
@@ -206,7 +233,7 @@ impl Table {
             }
             return self.index.as_ref().map_or(Ok(()), |index| merged.moved.abandon(index));
         }
-        let struck = self.struck_meanwhile(&inputs, &merged.bases)?;
+        let struck = self.struck_meanwhile(&inputs, &merged.places)?;
         self.commit_merge(&inputs, output, &merged, struck)?;
         let copies = merged.copies;
         let (numbered, stamp) = (self.number_copies(copies)?, self.stamp());
@@ -221,18 +248,17 @@ impl Table {
     }
 
     /// Rows of the output whose originals were struck after the merge began.
-    fn struck_meanwhile(&mut self, inputs: &[Input], bases: &[u32]) -> Result<RoaringBitmap> {
+    fn struck_meanwhile(&mut self, inputs: &[Input], places: &Places) -> Result<RoaringBitmap> {
         let mut struck = RoaringBitmap::new();
-        for (input, base) in inputs.iter().zip(bases) {
+        for (at, input) in inputs.iter().enumerate() {
             let Some(now) = self.files.vector(&self.store, input.number)? else { continue };
             let new = match &input.struck {
                 Some(then) => now.as_ref() - then.as_ref(),
                 None => now.as_ref().clone(),
             };
             // A row's place among the rows that were copied.
-            struck.extend(
-                new.iter().map(|row| base + row - input.struck.as_ref().map_or(0, |then| then.rank(row) as u32)),
-            );
+            let copied = |row: u32| row - input.struck.as_ref().map_or(0, |then| then.rank(row) as u32);
+            struck.extend(new.iter().filter_map(|row| places.of(at, copied(row))));
         }
         Ok(struck)
     }
@@ -255,7 +281,7 @@ impl Table {
             }
             let add = Add {
                 path: written.path.clone(),
-                partition_values: BTreeMap::new(),
+                partition_values: written.partition.clone(),
                 size: written.bytes as i64,
                 modification_time: millis,
                 data_change: false,
@@ -280,7 +306,7 @@ impl Table {
     }
 
     /// Gives rows of a table without a key that moved the copy numbers that they had.
-    fn number_copies(&self, moved: Vec<(u128, (u32, u32), Place)>) -> Result<Vec<(u128, Place)>> {
+    fn number_copies(&self, moved: Vec<Copied>) -> Result<Vec<(u128, Place)>> {
         let hashes: Vec<u128> = moved.iter().map(|(hash, ..)| *hash).collect();
         let copies = self.copies(&hashes)?;
         let number =

@@ -51,6 +51,37 @@ pub fn read_with(
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// A change as the change data feed tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told {
+    pub version: u64,
+    pub kind: String,
+    pub lsn: u64,
+    pub op: String,
+    pub values: Values,
+}
+
+/// The change data feed by a reader, in order of versions.
+pub fn changes_by(reader: &str, config: &Config, schema: &Schema) -> Vec<Told> {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testbed/readers.py");
+    let columns = validator::columns_of(&folder_of(config, schema), schema);
+    let mut command = Command::new(python());
+    command.arg(script).arg(reader).arg(folder_of(config, schema)).arg(serde_json::to_string(&columns).unwrap());
+    let output = command.arg("--changes").output().unwrap();
+    assert!(output.status.success(), "{reader}: {}", String::from_utf8_lossy(&output.stderr));
+    let told = |line: &str| {
+        let mut values: Values = serde_json::from_str(line).unwrap();
+        let mut front = values.drain(..4).map(Option::unwrap);
+        let (version, kind) = (front.next().unwrap().parse().unwrap(), front.next().unwrap());
+        let (lsn, op) = (front.next().unwrap().parse().unwrap(), front.next().unwrap());
+        drop(front);
+        Told { version, kind, lsn, op, values }
+    };
+    let mut all: Vec<Told> = String::from_utf8(output.stdout).unwrap().lines().map(told).collect();
+    all.sort();
+    all
+}
+
 /// Can the reader show every value of the type? ClickHouse's dates and times end early, and its lists and structs are never
 /// NULL.
 fn shows(reader: &str, ty: &serde_json::Value) -> bool {

@@ -62,7 +62,11 @@ pub fn check(table: &Path) -> usize {
     let configuration = &replay.metadata["configuration"];
     assert_eq!(configuration["delta.enableDeletionVectors"], "true");
     assert_eq!((&replay.protocol["minReaderVersion"], &replay.protocol["minWriterVersion"]), (&3.into(), &7.into()));
-    replay.files.iter().for_each(|(path, add)| file(table, path, add));
+    let partition_columns = replay.metadata["partitionColumns"].as_array().unwrap();
+    for (path, add) in &replay.files {
+        file(table, path, add);
+        partition(table, path, add, partition_columns);
+    }
     replay.files.len()
 }
 
@@ -124,6 +128,27 @@ fn file(table: &Path, path: &str, add: &Value) {
         let (cardinality, highest) = vector(table, &add["deletionVector"]);
         assert_eq!(add["deletionVector"]["cardinality"], cardinality);
         assert!(highest < rows && cardinality > 0 && cardinality < rows);
+    }
+}
+
+/// All rows of a file have what the log says of their partition.
+fn partition(table: &Path, path: &str, add: &Value, columns: &[Value]) {
+    use arrow_array::{cast::AsArray, types::Int32Type, Array};
+    let said = add["partitionValues"].as_object().unwrap();
+    assert_eq!(said.len(), columns.len(), "a value for each partition column");
+    let file = fs::File::open(table.join(path)).unwrap();
+    for batch in ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap() {
+        let batch = batch.unwrap();
+        for (name, value) in said {
+            let array = batch.column_by_name(name).unwrap();
+            let text = |row: usize| match array.data_type() {
+                _ if array.is_null(row) => Value::Null,
+                arrow_schema::DataType::Boolean => array.as_boolean().value(row).to_string().into(),
+                arrow_schema::DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string().into(),
+                _ => array.as_string::<i32>().value(row).into(),
+            };
+            assert!((0..array.len()).all(|row| text(row) == *value), "{name}: {value}");
+        }
     }
 }
 

