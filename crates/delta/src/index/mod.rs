@@ -13,6 +13,7 @@ mod entry;
 mod manifest;
 mod moved;
 mod run;
+mod search;
 
 pub use entry::Place;
 pub use moved::{MovedRows, MovedRun};
@@ -25,6 +26,7 @@ use crate::key::Secret;
 use crate::store::Store;
 use manifest::Manifest;
 use run::write_entries;
+use search::{search_map, search_run};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -389,30 +391,6 @@ impl Drop for Index {
         }
         if let Some(merging) = self.merging.take() {
             let _ = merging.writer.join();
-        }
-    }
-}
-
-fn search_run(run: &Run, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) -> Result<()> {
-    let mut block = 0;
-    for i in order {
-        keep_newer(&mut found[*i as usize], run.find(keys[*i as usize], &mut block)?);
-    }
-    Ok(())
-}
-
-fn search_map(map: &Memtable, keys: &[u128], order: &[u32], found: &mut [Option<Place>]) {
-    for i in order {
-        keep_newer(&mut found[*i as usize], map.get(&keys[*i as usize]).copied());
-    }
-}
-
-/// Layers are searched from the newest down, so of equal positions the first stays.
-#[inline]
-fn keep_newer(held: &mut Option<Place>, place: Option<Place>) {
-    if let Some(place) = place {
-        if held.is_none_or(|held| place.position > held.position) {
-            *held = Some(place);
         }
     }
 }
