@@ -319,6 +319,8 @@ def one_seed(o, seed, all_reached):
             kill_once(p, r, faults, reached, moments)
             kills += 1
         faults.end()
+        # From here on nobody is meant to be cut off for being slow.
+        pg.connect().cursor().execute("ALTER DATABASE kill SET wal_sender_timeout = '60s'")
         p.start()
         stop.set()
         [w.join() for w in workers]
