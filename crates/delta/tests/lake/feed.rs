@@ -194,3 +194,60 @@ async fn tables_without_a_key_tell_what_came_and_went() {
         assert_eq!(told, [first, second].concat(), "{reader}");
     }
 }
+
+#[tokio::test]
+async fn rows_that_go_over_to_another_type_are_no_changes_and_those_that_change_meanwhile_are() {
+    use arrow_array::cast::AsArray;
+    let folder = tempfile::tempdir().unwrap();
+    let config = feeds(folder.path());
+    let of = |kind: Kind, source_id: u64| {
+        let columns = vec![column("id", Kind::Int32, 1), column("v", kind, 2)];
+        std::sync::Arc::new(Schema { source_id, ..Schema::clone(&schema("t", columns, Key::Columns(vec![0]))) })
+    };
+    let (old, new, other) = (of(Kind::Int32, 1), of(Kind::Text, 1), of(Kind::Bool, 2));
+    let mut sink = open(&config).await;
+    let put = |schema: &std::sync::Arc<Schema>, commit, ordinal, id: &str, v: &str| {
+        change(schema, Op::Update, commit, ordinal, row(&[Some(id), Some(v)]))
+    };
+    let ids = ["1", "2", "3", "4"];
+    write(&mut sink, &old, ids.iter().zip(0..).map(|(id, n)| put(&old, 10, n, id, "7")).collect()).await;
+    sink.commit(&progress(&old, 10, 10)).await.unwrap();
+    // Retyped: two of the four rows come anew, one goes. Then another table takes the name.
+    let gone = change(&new, Op::Delete, 20, 2, Row::from_datums([Datum::Text(b"3"), Datum::Unchanged]));
+    let changes = vec![put(&new, 20, 0, "1", "x"), put(&new, 20, 1, "2", "y"), gone, put(&new, 20, 3, "5", "z")];
+    write(&mut sink, &new, changes).await;
+    sink.commit(&progress(&new, 20, 20)).await.unwrap();
+    write(&mut sink, &other, vec![put(&other, 30, 0, "1", "t")]).await;
+    sink.commit(&progress(&other, 30, 30)).await.unwrap();
+    drop(sink);
+    validator::check(&folder_of(&config, &other));
+    let told = |version: u64| {
+        let log = folder_of(&config, &other).join(format!("_delta_log/{version:020}.json"));
+        let mut kinds = Vec::new();
+        for line in std::fs::read_to_string(log).unwrap().lines() {
+            let action: serde_json::Value = serde_json::from_str(line).unwrap();
+            let Some(path) = action["cdc"]["path"].as_str() else { continue };
+            let file = std::fs::File::open(folder_of(&config, &other).join(path)).unwrap();
+            let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+            for batch in reader.build().unwrap() {
+                let batch = batch.unwrap();
+                let kind = batch.column_by_name("_change_type").unwrap().as_string::<i32>();
+                kinds.extend(kind.iter().map(|kind| kind.unwrap().to_string()));
+            }
+        }
+        kinds.sort();
+        kinds
+    };
+    let twice = |kind: &str| [kind.to_string(), kind.to_string()];
+    let expected = [
+        vec!["delete".to_string(), "insert".into()],
+        twice("update_postimage").into(),
+        twice("update_preimage").into(),
+    ];
+    assert_eq!(told(2), expected.concat());
+    assert_eq!(
+        told(3),
+        ["delete", "delete", "delete", "delete", "insert"],
+        "four rows of the old table, one of the new"
+    );
+}

@@ -102,8 +102,12 @@ async fn random_work_on_partitioned_and_sorted_tables_is_equal_in_every_reader()
     {
         let wish = |config: &mut Config| {
             let table = "public.t";
-            partition.map(|columns| config.tables.partition_by.set(table, columns).unwrap());
-            sort.map(|columns| config.tables.sort_by.set(table, columns).unwrap());
+            if let Some(columns) = partition {
+                config.tables.partition_by.set(table, columns).unwrap();
+            }
+            if let Some(columns) = sort {
+                config.tables.sort_by.set(table, columns).unwrap();
+            }
         };
         run_with(seed, KeyKind::Integer, wish).await;
     }
