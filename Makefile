@@ -38,7 +38,7 @@ unit: tools python ## the tests of cargo alone, those of one crate with CRATE=ti
 readers: tools python ## Delta tables read by ClickHouse and Spark, too (needs Java and Maven)
 	testbed/python.sh all
 	TIDEWIRE_READERS="duckdb polars deltalake chdb" cargo test -p tidewire-delta --test lake -- random types server schemas keyless views
-	SPARK_JARS=$(CACHE)/spark-jars TIDEWIRE_READERS=spark cargo test -p tidewire-delta --test lake -- --test-threads 1 types server retyped views
+	SPARK_JARS=$(CACHE)/spark-jars TIDEWIRE_READERS=spark cargo test -p tidewire-delta --test lake -- --test-threads 1 types server retyped views feed
 
 cases: build python ## the bank of faults, end to end (ARGS='--only 062')
 	$(PYTHON) testbed/cases.py --binary $(DEBUG) $(ARGS)
