@@ -11,7 +11,14 @@ use tidewire_change::{Error, Result};
 pub struct Sorter {
     sort: SortKeys,
     batches: Vec<RecordBatch>,
-    rows: Vec<(Box<[u8]>, u128, (usize, usize))>,
+    rows: Vec<Sorted>,
+}
+
+struct Sorted {
+    order: Box<[u8]>,
+    key: u128,
+    /// The batch, and the row there.
+    place: (usize, usize),
 }
 
 impl Sorter {
@@ -21,17 +28,18 @@ impl Sorter {
 
     pub fn push(&mut self, batch: RecordBatch, keys: Vec<u128>) {
         let (at, sorted) = (self.batches.len(), self.sort.of(&batch));
-        self.rows.extend(sorted.into_iter().zip(keys).enumerate().map(|(row, (sort, key))| (sort, key, (at, row))));
+        let rows = sorted.into_iter().zip(keys).enumerate();
+        self.rows.extend(rows.map(|(row, (order, key))| Sorted { order, key, place: (at, row) }));
         self.batches.push(batch);
     }
 
     /// Calls `each` with so many rows in order, and their numbers.
     pub fn pieces(mut self, rows: usize, mut each: impl FnMut(RecordBatch, Vec<u128>) -> Result<()>) -> Result<()> {
         // Of equal rows the order in which they came stays.
-        self.rows.sort_by(|a, b| a.0.cmp(&b.0));
+        self.rows.sort_by(|a, b| a.order.cmp(&b.order));
         for piece in self.rows.chunks(rows.max(1)) {
-            let places: Vec<(usize, usize)> = piece.iter().map(|(_, _, place)| *place).collect();
-            each(gather(&self.batches, &places)?, piece.iter().map(|(_, key, _)| *key).collect())?;
+            let places: Vec<(usize, usize)> = piece.iter().map(|row| row.place).collect();
+            each(gather(&self.batches, &places)?, piece.iter().map(|row| row.key).collect())?;
         }
         Ok(())
     }
