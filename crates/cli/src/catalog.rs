@@ -1,10 +1,10 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
-use crate::config::{Config, LakeTables, SinkConfig, SinkKind};
+use crate::config::{Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
@@ -39,6 +39,7 @@ pub async fn start(config: &Config) -> Result<Running> {
     let source = Box::new(PostgresSource::new(source_config(config, capture)?));
     let journal = Arc::new(Journal::open(journal_config(config), Arc::new(SystemClock))?);
     own_data_dir(config)?;
+    name_instance(config)?;
     let mut sinks = Vec::new();
     for sink in &config.sinks {
         let budget = Budget::new(config.memory.sink_bytes);
@@ -80,6 +81,19 @@ fn own_data_dir(config: &Config) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => write(),
         Err(error) => Err(Error::io(error, file.display())),
     }
+}
+
+/// Names this journal's pipeline among those of the same name that others may have started elsewhere.
+const INSTANCE: &str = "instance";
+
+fn name_instance(config: &Config) -> Result<()> {
+    let file = config.data_dir.join(INSTANCE);
+    if std::fs::read_to_string(&file).is_ok_and(|name| !name.is_empty()) {
+        return Ok(());
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_micros());
+    let name = format!("{now:x}-{:x}", std::process::id());
+    std::fs::write(&file, name).map_err(|e| Error::io(e, file.display()))
 }
 
 /// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with
@@ -152,13 +166,18 @@ impl journal::Merge for NativeMerge {
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
-        SinkKind::Delta { path, tables } => Box::new(DeltaSink::new(delta_config(config, sink, path, tables)?)),
+        SinkKind::Delta { .. } => Box::new(DeltaSink::new(delta_config(config, sink)?)),
         SinkKind::Postgres { url, schema } => Box::new(PostgresSink::new(replica(config, sink, url, schema)?)),
     })
 }
 
-fn delta_config(config: &Config, sink: &SinkConfig, path: &Path, tables: &LakeTables) -> Result<delta::Config> {
+fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::Config> {
+    let SinkKind::Delta { path, tables, keep_deleted } = &sink.kind else {
+        return Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name)));
+    };
     let mut settings = delta::Config::new(path, &config.name, &sink.name);
+    settings.upkeep.deleted_retention = *keep_deleted;
+    settings.instance = std::fs::read_to_string(config.data_dir.join(INSTANCE)).ok();
     let bad = |name: &String, text: &String| {
         let pair = format!("{name}: {text}");
         move |what: String| Error::invalid(format!("{pair}: {what}"))
@@ -213,9 +232,7 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(&source_config(config, Budget::new(0))?)),
-        Some((sink, SinkKind::Delta { path, tables })) => {
-            Box::new(DeltaInspect::new(delta_config(config, sink, path, tables)?))
-        }
+        Some((sink, SinkKind::Delta { .. })) => Box::new(DeltaInspect::new(delta_config(config, sink)?)),
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
         }
@@ -242,10 +259,7 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
 
 /// The tables of a Delta sink, to be worked on by hand.
 pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
-    match &sink.kind {
-        SinkKind::Delta { path, tables } => Ok(TableWork::new(delta_config(config, sink, path, tables)?)),
-        SinkKind::Postgres { .. } => Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name))),
-    }
+    Ok(TableWork::new(delta_config(config, sink)?))
 }
 
 pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspect>> {

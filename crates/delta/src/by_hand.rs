@@ -3,8 +3,9 @@
 use crate::config::Config;
 use crate::cuts::{self, Cut};
 use crate::log::{self, State, FOLDER};
+use crate::noted::Noted;
 use crate::rows::Layout;
-use crate::sink::{blocking, Noted};
+use crate::sink::blocking;
 use crate::store::Store;
 use crate::table::upkeep::{is_ours, names_in_use, vacuum, Cleaned};
 use crate::table::{folder_of, read_domains, Found, Mark, Table};
@@ -70,6 +71,7 @@ impl TableWork {
     pub async fn maintain(&self, table: &TableName) -> Result<Maintained> {
         let (config, table) = (self.config.clone(), table.clone());
         blocking(move || {
+            Noted::read(&Store::new(&config.path), &config)?.check_owner(&config)?;
             let mut table = find(&config, &table)?;
             let before = table.size().0 as u64;
             let merges = table.merge_all()?;
@@ -90,6 +92,7 @@ impl TableWork {
     pub async fn vacuum(&self, table: &TableName) -> Result<Cleaned> {
         let (config, table) = (self.config.clone(), table.clone());
         blocking(move || {
+            Noted::read(&Store::new(&config.path), &config)?.check_owner(&config)?;
             let mut seen = Seen::look(&config, &table)?;
             let keep_from = config.now() - config.upkeep.file_retention.as_micros() as i64;
             seen.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_from / 1000);

@@ -13,6 +13,11 @@ pub struct Config {
     /// With `sink` the owner of the tables: nobody else's progress is ever read or written.
     pub pipeline: String,
     pub sink: String,
+    /// Tells this pipeline from another one of the same name that follows the same source from another journal: of the two only one
+    /// may write. None: nobody looks.
+    pub instance: Option<String>,
+    /// How long an instance must have been silent before another one goes on in its place.
+    pub lease: Duration,
     /// Where the indexes lie, a folder a table. None: in `_tidewire` inside of each table, which readers and vacuum of other
     /// engines leave alone, since its name begins with `_`.
     pub index_dir: Option<PathBuf>,
@@ -41,6 +46,8 @@ pub struct Upkeep {
     pub struck_part: f64,
     /// Files with deletion vectors that a table has at most. (Some readers hang above 512.)
     pub vectors_max: usize,
+    /// How long a deleted row stays at least, with `_deleted` set.
+    pub deleted_retention: Duration,
     /// How long files that the table doesn't hold any more can still be read by older versions.
     pub file_retention: Duration,
     /// How long older versions of the log are kept.
@@ -56,6 +63,7 @@ impl Upkeep {
             classes_bytes: vec![64 << 10, 1 << 20],
             struck_part: 0.2,
             vectors_max: 12,
+            deleted_retention: Duration::from_secs(10),
             file_retention: Duration::from_secs(10),
             log_retention: Duration::from_secs(20),
         }
@@ -73,6 +81,7 @@ impl Default for Upkeep {
             classes_bytes: vec![2 << 20, 24 << 20],
             struck_part: 0.2,
             vectors_max: 400,
+            deleted_retention: Duration::from_secs(7 * 24 * 3600),
             file_retention: Duration::from_secs(3600),
             // Older versions can't be read anyway once their files are gone; at a commit a second a day of log is large.
             log_retention: Duration::from_secs(4 * 3600),
@@ -86,6 +95,8 @@ impl Config {
             path: path.into(),
             pipeline: pipeline.into(),
             sink: sink.into(),
+            instance: None,
+            lease: Duration::from_secs(60),
             index_dir: None,
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,

@@ -1,7 +1,8 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
-use crate::rows::{Layout, Partition, Stats};
+use crate::rows::{Layout, Partition, Stats, DELETED};
 use crate::store::{Store, Syncing, Upload, RESTORE};
+use arrow_array::cast::AsArray;
 use arrow_array::{new_null_array, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::arrow_reader::{
@@ -46,6 +47,8 @@ pub struct Written {
     pub path: Arc<str>,
     pub bytes: u64,
     pub rows: u64,
+    /// Of them those that are kept as deleted.
+    pub deleted: u64,
     pub stats: Arc<str>,
     /// What its rows have in the partition columns.
     pub partition: Partition,
@@ -69,6 +72,7 @@ pub struct FileWriter {
     writer: ArrowWriter<Upload>,
     stats: Stats,
     partition: Partition,
+    deleted: u64,
 }
 
 impl FileWriter {
@@ -84,11 +88,13 @@ impl FileWriter {
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
             .map_err(|e| write_error(&place, e))?;
-        Ok(FileWriter { path, place, writer, stats: Stats::new(layout), partition })
+        Ok(FileWriter { path, place, writer, stats: Stats::new(layout), partition, deleted: 0 })
     }
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.stats.add(batch);
+        let deleted = batch.column_by_name(DELETED).and_then(|column| column.as_boolean_opt());
+        self.deleted += deleted.map_or(0, |deleted| deleted.true_count() as u64);
         self.writer.write(batch).map_err(|e| write_error(&self.place, e))
     }
 
@@ -101,7 +107,8 @@ impl FileWriter {
         let upload = self.writer.into_inner().map_err(|e| write_error(&self.place, e))?;
         let (bytes, syncing) = upload.finish_later()?;
         let (rows, stats) = (self.stats.rows(), self.stats.json().into());
-        Ok((Written { path: self.path.into(), bytes, rows, stats, partition: self.partition }, syncing))
+        let (path, deleted, partition) = (self.path.into(), self.deleted, self.partition);
+        Ok((Written { path, bytes, rows, deleted, stats, partition }, syncing))
     }
 }
 

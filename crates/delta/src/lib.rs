@@ -11,6 +11,7 @@ mod index;
 mod inspect;
 mod key;
 mod log;
+mod noted;
 #[cfg(feature = "fuzz")]
 pub mod outside;
 mod rows;

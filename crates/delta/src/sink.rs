@@ -1,17 +1,22 @@
 use crate::config::Config;
-use crate::cuts::{Cut, Cuts};
+use crate::cuts::Cuts;
+use crate::noted::{Noted, NotedTable};
 use crate::store::Store;
 use crate::table::{folder_of, Committed, Found, Table};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
 use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 
+/// How long the end of the process waits for a store.
+const RELEASE: Duration = Duration::from_secs(2);
+
 /// Keeps Delta tables: one for each table of the source.
 pub struct DeltaSink {
     shared: Arc<Mutex<Lake>>,
+    /// It may have to give way to another instance.
+    is_named: bool,
     status: SinkStatus,
 }
 
@@ -31,53 +36,9 @@ pub(crate) struct Lake {
     broken: bool,
 }
 
-/// Progress of the sink as a whole, in a file of the lake's folder: for tables that had nothing to commit, a commit of their
-/// own just for the progress would only make the log longer. It counts for a table only as long as the table is the one that
-/// it was noted for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Noted {
-    pub boundary: Boundary,
-    tables: BTreeMap<String, NotedTable>,
-    /// Topics that belong to no table.
-    others: Vec<(String, u32, u64)>,
-    /// Of tables that are refused: where the reader stands, and no more than that.
-    #[serde(default)]
-    refused: Vec<(String, u32, u64)>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct NotedTable {
-    id: String,
-    version: u64,
-    offsets: Vec<(u32, u64)>,
-}
-
-impl Noted {
-    pub fn read(store: &Store, config: &Config) -> Result<Noted> {
-        // Not synced when it is written, so after a power cut it may be damaged; then the tables' own progress counts.
-        let bytes = store.read(&Noted::name(config))?.unwrap_or_default();
-        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
-    }
-
-    fn name(config: &Config) -> String {
-        format!("_tidewire/progress.{}.{}.json", topic::escape(&config.pipeline), topic::escape(&config.sink))
-    }
-
-    /// The versions that hold exactly what was committed up to the boundary.
-    pub fn cut(&self) -> Cut {
-        let tables = self.tables.iter().map(|(topic, noted)| (topic.clone(), noted.version)).collect();
-        Cut { boundary: self.boundary, tables }
-    }
-
-    /// Does it count for this table?
-    pub fn covers(&self, topic: &str, id: &str, version: u64) -> bool {
-        self.tables.get(topic).is_some_and(|noted| noted.id == id && noted.version <= version)
-    }
-}
-
 impl DeltaSink {
     pub fn new(config: Config) -> DeltaSink {
-        let config = Arc::new(config);
+        let (is_named, config) = (config.instance.is_some(), Arc::new(config));
         let lake = Lake {
             store: Store::new(&config.path),
             config,
@@ -88,7 +49,7 @@ impl DeltaSink {
             cuts: None,
             broken: false,
         };
-        DeltaSink { shared: Arc::new(Mutex::new(lake)), status: SinkStatus::default() }
+        DeltaSink { shared: Arc::new(Mutex::new(lake)), is_named, status: SinkStatus::default() }
     }
 
     /// Waits until the threads that merge and check are done, and takes in what they did. For tests, measurements, and an
@@ -140,8 +101,39 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
     }
 }
 
+impl Drop for DeltaSink {
+    /// Whoever comes next needn't wait until this instance has been silent for long.
+    fn drop(&mut self) {
+        if !self.is_named {
+            return;
+        }
+        let (shared, (done, ended)) = (self.shared.clone(), std::sync::mpsc::channel());
+        // A thread of its own, since async code may drop this. If the store doesn't answer, they wait.
+        let release = move || {
+            lock(&shared).release();
+            drop(shared);
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("delta-release".into()).spawn(release).is_ok() {
+            let _ = ended.recv_timeout(RELEASE);
+        }
+    }
+}
+
 impl Lake {
+    fn release(&mut self) {
+        let is_ours = |noted: &Noted| noted.by.is_some() && noted.by == self.noted.by;
+        if Noted::read(&self.store, &self.config).is_ok_and(|noted| is_ours(&noted)) {
+            let noted = Noted { by: None, ..self.noted.clone() };
+            if let Err(error) = noted.write(&self.store, &self.config) {
+                tracing::debug!("the next instance will wait: {error}");
+            }
+        }
+    }
+
     fn open(&mut self) -> Result<()> {
+        let noted = Noted::read(&self.store, &self.config)?;
+        noted.check_owner(&self.config)?;
         self.tables.clear();
         self.refused.clear();
         self.store.make_folder("_tidewire")?;
@@ -162,7 +154,7 @@ impl Lake {
                 }
             }
         }
-        self.noted = Noted::read(&self.store, &self.config)?;
+        self.noted = noted;
         self.cuts = Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok();
         self.broken = false;
         match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
@@ -268,9 +260,16 @@ impl Lake {
                 None => {}
             }
         }
+        let now = self.config.now();
+        // Who was silent for long may have been replaced meanwhile.
+        let told = self.noted.by.as_ref().map_or(now, |(_, at)| *at);
+        if now.saturating_sub(told) >= self.config.lease.as_micros() as i64 / 2 {
+            Noted::read(&self.store, &self.config)?.check_owner(&self.config)?;
+        }
+        noted.by = self.noted.by.clone();
         if noted != self.noted {
-            let bytes = serde_json::to_vec(&noted).map_err(|e| Error::bug("progress has no JSON form").caused_by(e))?;
-            self.store.put_unsynced(&Noted::name(&self.config), &bytes)?;
+            noted.by = self.config.instance.clone().map(|instance| (instance, now));
+            noted.write(&self.store, &self.config)?;
             self.noted = noted;
             self.cut();
         }

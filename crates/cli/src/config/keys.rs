@@ -150,6 +150,13 @@ const SINK: &[Key] = &[
 const SINK_DELTA: &[Key] = &[
     key("path", Kind::Path, "The folder. Made when it is missing.").required(),
     key(
+        "keep_deleted",
+        Kind::Duration,
+        "A row that was deleted at the source stays at least so long, with `_deleted` set; then it goes when its file is written \
+         anew.",
+    )
+    .default("7d"),
+    key(
         "types",
         Kind::Pairs,
         "Types of single columns, as `schema.table.column: type`, in place of those that docs/delta.md lists: text, boolean, \

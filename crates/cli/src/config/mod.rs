@@ -81,12 +81,11 @@ pub enum SinkKind {
     Delta {
         path: PathBuf,
         tables: LakeTables,
+        /// How long deleted rows stay at least.
+        keep_deleted: Duration,
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
-    Postgres {
-        url: Secret,
-        schema: Option<String>,
-    },
+    Postgres { url: Secret, schema: Option<String> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -249,7 +248,8 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
                     let said = |what: String| section.bad("change_data_feed", &format!("holds `{table}`: {what}"));
                     catalog::check_feed(table).map_err(said)?;
                 }
-                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), tables }, "path")
+                let keep_deleted = section.duration("keep_deleted")?;
+                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), tables, keep_deleted }, "path")
             }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);

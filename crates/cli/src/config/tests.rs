@@ -44,7 +44,9 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
     assert!(config.http.ip().is_loopback());
     assert_eq!(config.sinks.len(), 2);
-    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path: "/etc/tw/./lake".into(), tables: Default::default() });
+    let keep_deleted = Duration::from_secs(7 * 24 * 3600);
+    let (path, tables) = ("/etc/tw/./lake".into(), Default::default());
+    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path, tables, keep_deleted });
     assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
 }
 

@@ -27,7 +27,7 @@ use crate::store::Store;
 use manifest::Manifest;
 use run::write_entries;
 use search::{search_map, search_run};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -283,8 +283,9 @@ impl Index {
         Ok(())
     }
 
-    /// Takes in what threads have finished, and starts merges. Never waits.
-    pub fn tend(&mut self) -> Result<()> {
+    /// Takes in what threads have finished, and starts merges. Never waits. `live`: the files that the table holds; places in
+    /// others are left out in time. None: all are kept.
+    pub fn tend(&mut self, live: impl Fn() -> Option<HashSet<u32>>) -> Result<()> {
         if self.frozen.as_ref().is_some_and(|frozen| frozen.writer.is_finished()) {
             self.thaw()?;
         }
@@ -292,7 +293,7 @@ impl Index {
             self.end_merge()?;
         }
         if self.merging.is_none() && self.frozen.is_none() {
-            self.start_merge()?;
+            self.start_merge(&live)?;
         }
         Ok(())
     }
@@ -303,11 +304,11 @@ impl Index {
     }
 
     /// Waits for the threads, and gives them work until there is none: the index is at rest.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn settle(&mut self, live: impl Fn() -> Option<HashSet<u32>>) -> Result<()> {
         loop {
             self.thaw()?;
             self.end_merge()?;
-            self.start_merge()?;
+            self.start_merge(&live)?;
             if self.merging.is_none() {
                 return Ok(());
             }
@@ -322,7 +323,7 @@ impl Index {
 
     /// The newest runs are merged, and the next older one with them unless it is much longer than all of them: so what is
     /// there twice stays a small part.
-    fn start_merge(&mut self) -> Result<()> {
+    fn start_merge(&mut self, live: &impl Fn() -> Option<HashSet<u32>>) -> Result<()> {
         let (mut count, mut entries) = (0, 0);
         for run in self.runs.iter().rev() {
             if count > 0 && run.len() > LENGTHS * entries {
@@ -337,8 +338,11 @@ impl Index {
         let inputs: Vec<Arc<Run>> = self.runs.iter().rev().take(count).cloned().collect();
         let names = inputs.iter().map(|run| run.name().to_string()).collect();
         let store = self.store.clone();
+        // A purged key's place stays below all others until nothing older of that key lies beneath it.
+        let live = if count == self.runs.len() { live() } else { None };
         let writer = background::start("index-merge", move || {
-            run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>())
+            let keep = |place: &Place| live.as_ref().is_none_or(|live| live.contains(&place.file));
+            run::merge(&store, &inputs.iter().map(Arc::as_ref).collect::<Vec<_>>(), keep)
         })?;
         self.merging = Some(Merging { inputs: names, writer });
         Ok(())
@@ -348,11 +352,13 @@ impl Index {
         let Some(merging) = self.merging.take() else { return Ok(()) };
         let merged = join(merging.writer).map_err(|e| self.distrust(e))?;
         let is_input = |run: &Arc<Run>| merging.inputs.iter().any(|name| name == run.name());
-        let (Some(at), Some(merged)) = (self.runs.iter().position(is_input), merged) else { return Ok(()) };
+        let Some(at) = self.runs.iter().position(is_input) else { return Ok(()) };
         let Some(stamp) = Manifest::read(&self.store)?.map(|m| m.stamp()) else { return Ok(()) };
         let inputs: Vec<Arc<Run>> = self.runs.iter().filter(|run| is_input(run)).cloned().collect();
         self.runs.retain(|run| !is_input(run));
-        self.runs.insert(at, Arc::new(merged));
+        if let Some(merged) = merged {
+            self.runs.insert(at, Arc::new(merged));
+        }
         Manifest::new(&stamp, self.secret, &self.runs).write(&self.store)?;
         inputs.iter().try_for_each(|run| self.store.remove(run.name()))
     }

@@ -38,7 +38,7 @@ impl MovedRows {
         if self.pieces.len() < 2 {
             return Ok(MovedRun(self.pieces.pop()));
         }
-        let merged = merge(&self.store, &self.pieces.iter().rev().collect::<Vec<_>>())?;
+        let merged = merge(&self.store, &self.pieces.iter().rev().collect::<Vec<_>>(), |_| true)?;
         self.pieces.iter().try_for_each(|piece| self.store.remove(piece.name()))?;
         Ok(MovedRun(merged))
     }

@@ -252,8 +252,8 @@ impl Cursor<'_> {
 }
 
 /// Merges runs, given from the newest to the oldest, into one: of a key's entries the highest position stays, of equal
-/// ones the newest.
-pub fn merge(store: &Store, runs: &[&Run]) -> Result<Option<Run>> {
+/// ones the newest. Places that aren't to be kept are left out.
+pub fn merge(store: &Store, runs: &[&Run], keep: impl Fn(&Place) -> bool) -> Result<Option<Run>> {
     let mut writer = RunWriter::create(store)?;
     let mut cursors: Vec<Cursor<'_>> = runs.iter().map(|run| Cursor { run, block: None, at: 0 }).collect();
     let mut places = vec![None; cursors.len()];
@@ -280,7 +280,7 @@ pub fn merge(store: &Store, runs: &[&Run]) -> Result<Option<Run>> {
             }
             advance(age, &mut heads, &mut places)?;
         }
-        if let Some(place) = best {
+        if let Some(place) = best.filter(&keep) {
             writer.push(key, &place)?;
         }
     }

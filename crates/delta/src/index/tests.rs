@@ -20,10 +20,10 @@ fn filled(folder: &std::path::Path) {
     for commit in 1..=10u64 {
         (0..50u32).for_each(|row| index.put(u128::from(row) * commit as u128, place(row, commit)));
         index.commit(|| stamp(commit)).unwrap();
-        index.tend().unwrap();
+        index.tend(|| None).unwrap();
     }
     index.save(stamp(10)).unwrap();
-    index.settle().unwrap();
+    index.settle(|| None).unwrap();
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_cut_or_flipped_or_missing_file_is_found_out_and_the_index_is_empty() {
             // `open` sweeps what nobody names: each time from the whole folder.
             let copy = tempfile::tempdir().unwrap();
             for file in store.list("").unwrap() {
-                std::fs::copy(store.path(&file.name), copy.path().join(&file.name)).unwrap();
+                std::fs::copy(folder.path().join(&file.name), copy.path().join(&file.name)).unwrap();
             }
             match &bytes {
                 None => std::fs::remove_file(copy.path().join(&name)).unwrap(),
@@ -153,12 +153,12 @@ proptest! {
                     index.add_moved(moved.finish().unwrap()).unwrap();
                     index.save(stamp(n)).unwrap();
                 }
-                Step::Tend => index.tend().unwrap(),
+                Step::Tend => index.tend(|| None).unwrap(),
                 Step::Reopen => {
                     pending.clear();
                     index.discard();
                     index.save(stamp(n)).unwrap();
-                    index.settle().unwrap();
+                    index.settle(|| None).unwrap();
                     drop(index);
                     let (opened, stamped) = open(folder.path(), limit);
                     prop_assert_eq!(stamped, Some(stamp(n)));

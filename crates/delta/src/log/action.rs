@@ -115,6 +115,9 @@ pub struct Add {
     pub stats: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_vector: Option<VectorRef>,
+    /// Of our own: see `with_deleted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -177,7 +180,23 @@ fn leaves_the_folder(path: &str) -> bool {
     has_scheme || decoded.starts_with('/') || decoded.contains('\\') || decoded.split('/').any(|part| part == "..")
 }
 
+/// How many rows of a file are kept as deleted ones.
+const DELETED: &str = "tidewire.deleted";
+
 impl Add {
+    pub fn with_deleted(mut self, rows: u64) -> Add {
+        if rows > 0 {
+            self.tags = Some(BTreeMap::from([(DELETED.into(), Some(rows.to_string()))]));
+        }
+        self
+    }
+
+    /// Rows that are kept as deleted ones; struck ones may be among them.
+    pub fn deleted(&self) -> u64 {
+        let tag = self.tags.as_ref().and_then(|tags| tags.get(DELETED)?.as_deref());
+        tag.and_then(|rows| rows.parse().ok()).unwrap_or(0)
+    }
+
     /// Rows that aren't struck; none when the log doesn't say.
     pub fn live_rows(&self) -> Option<u64> {
         let stats: serde_json::Value = serde_json::from_str(self.stats.as_deref()?).ok()?;

@@ -57,6 +57,7 @@ fn schema() -> Arc<Schema> {
                 boolean("dataChange"),
                 text("stats"),
                 vector(),
+                map("tags"),
             ],
         ),
         group(

@@ -63,6 +63,11 @@ impl Stamps {
         })
     }
 
+    /// Microseconds since 1970.
+    pub fn committed_at(&self, row: usize) -> i64 {
+        self.ts.value(row)
+    }
+
     pub fn stamp(&self, marks: &Marks, row: usize) -> Result<Stamp> {
         let letter = self.op.value(row);
         let op = letter.bytes().next().and_then(Op::from_letter);

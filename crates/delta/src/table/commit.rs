@@ -143,8 +143,9 @@ impl Table {
                 modification_time: millis,
                 data_change: true,
                 stats: Some(file.stats.clone()),
-                deletion_vector: None,
-            };
+                ..Add::default()
+            }
+            .with_deleted(file.deleted);
             let struck = strikes.get(number).cloned();
             if struck.as_ref().is_some_and(|rows| rows.len() == file.rows) {
                 self.store.remove(&file.path)?;

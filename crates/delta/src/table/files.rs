@@ -6,7 +6,7 @@ use crate::vector;
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidewire_change::Result;
+use tidewire_change::{Position, Result};
 
 /// A data file that the table holds.
 #[derive(Clone, Debug)]
@@ -15,6 +15,12 @@ pub struct LiveFile {
     pub bytes: u64,
     /// Struck ones, too.
     pub rows: u64,
+    /// Of them those that are kept as deleted; struck ones may be among them.
+    pub deleted: u64,
+    /// When it was written, in milliseconds since 1970.
+    pub written: i64,
+    /// W of the merge that wrote it: what it has of deleted rows lies above.
+    pub purged_at: Option<Position>,
     pub stats: Arc<str>,
     /// What its rows have in the partition columns.
     pub partition: Partition,
@@ -101,6 +107,9 @@ impl LiveFile {
             path: add.path.clone(),
             bytes: add.size.max(0) as u64,
             rows: parsed.get("numRecords").and_then(|n| n.as_u64()).ok_or_else(missing)?,
+            deleted: add.deleted(),
+            written: add.modification_time,
+            purged_at: None,
             stats,
             partition: add.partition_values.clone(),
             vector: add.deletion_vector.clone().map_or(Vector::None, Vector::Stored),

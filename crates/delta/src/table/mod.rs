@@ -55,6 +55,9 @@ pub struct Mark {
     pub since: Option<Position>,
     /// The highest position of a row that was ever written.
     pub high: Position,
+    /// Deleted rows up to here may be gone: a change at or below it is a repetition.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub purged: Option<Position>,
 }
 
 pub struct Table {
@@ -171,6 +174,7 @@ impl Table {
             truncate: None,
             since: None,
             high: Position::ZERO,
+            purged: None,
         };
         let (millis, has_feed) = (config.now() / 1000, config.tables.change_feed.of(&layout.schema.table));
         let metadata = Metadata {
@@ -245,7 +249,8 @@ impl Table {
     pub fn settle(&mut self) -> Result<()> {
         self.end_merge(true)?;
         self.upkeep.wait_for_checkpoint();
-        self.index.as_mut().map_or(Ok(()), Index::settle)
+        let files = &self.files.live;
+        self.index.as_mut().map_or(Ok(()), |index| index.settle(|| Some(files.keys().copied().collect())))
     }
 
     /// Follows the source's schema as far as the rows stay; a schema under which they mean something else takes effect

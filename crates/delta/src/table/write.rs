@@ -105,12 +105,14 @@ impl Table {
         let keys = rows.collect::<Result<Vec<u128>>>()?;
         refuse_twins(&keys, &self.layout)?;
         let found = self.lookup(&keys)?;
+        let found = self.without_struck(found)?;
         let mut incoming = Vec::with_capacity(changes.len());
+        let floor = self.pending.truncate.max(self.mark.purged);
         // Changes that need columns of the row that they replace.
         let mut partial = Vec::new();
         for ((change, key), found) in changes.iter().zip(keys).zip(found) {
             let old = found.filter(|place| self.is_alive(place));
-            if !passes(change.position, old.map(|place| place.position), self.pending.truncate) {
+            if !passes(change.position, old.map(|place| place.position), floor) {
                 written.stale += 1;
                 continue;
             }
@@ -167,6 +169,19 @@ impl Table {
 
     pub(super) fn lookup(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
         self.index.as_ref().map_or_else(|| Ok(vec![None; keys.len()]), |index| index.lookup(keys))
+    }
+
+    /// What is newest of a key may have been purged. An index that was put back, older than that, then names a row that was
+    /// struck before.
+    fn without_struck(&mut self, found: Vec<Option<Place>>) -> Result<Vec<Option<Place>>> {
+        if self.mark.purged.is_none() {
+            return Ok(found);
+        }
+        let mut standing = |place: Place| -> Result<Option<Place>> {
+            let struck = self.files.vector(&self.store, place.file)?;
+            Ok((!struck.is_some_and(|rows| rows.contains(place.row))).then_some(place))
+        };
+        found.into_iter().map(|place| place.map_or(Ok(None), &mut standing)).collect()
     }
 
     /// Is the row that an index entry names still there?

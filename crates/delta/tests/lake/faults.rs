@@ -2,9 +2,11 @@
 
 use crate::support::*;
 use std::fs;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::Arc;
 use tidewire_change::*;
 use tidewire_connector::{Sink, TableBatch};
-use tidewire_delta::Config;
+use tidewire_delta::{Config, DeltaSink, TableWork};
 
 fn table() -> std::sync::Arc<Schema> {
     schema("t", vec![column("id", Kind::Int32, 1), column("name", Kind::Text, 2)], Key::Columns(vec![0]))
@@ -139,4 +141,47 @@ async fn a_log_with_a_hole_and_a_damaged_vector_are_errors_that_name_the_file() 
     fs::remove_file(table.join("_delta_log/00000000000000000001.json")).unwrap();
     let error = tidewire_delta::DeltaSink::new(config).open().await.unwrap_err();
     assert!(error.to_string().contains("version 1 is missing"), "{error}");
+}
+
+/// Two pipelines of one name, each with a journal of its own.
+#[tokio::test]
+async fn a_second_instance_waits_until_the_first_is_silent_and_the_first_does_not_come_back_unasked() {
+    let (folder, now) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(0)));
+    let instance = |name: &str| {
+        let (mut config, clock) = (Config::new(folder.path(), "p", "lake"), now.clone());
+        config.clock = Arc::new(move || clock.load(Relaxed));
+        config.instance = Some(name.into());
+        config
+    };
+    let pass = |seconds: i64| now.fetch_add(seconds * 1_000_000, Relaxed);
+    let (schema, config) = (table(), instance("a"));
+    let mut first = open(&config).await;
+    write(&mut first, &schema, vec![one(&schema, 1, 1, "a")]).await;
+    first.commit(&progress(&schema, 1, 1)).await.unwrap();
+    pass(50);
+    let mut second = DeltaSink::new(instance("b"));
+    let error = second.open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("another instance of the pipeline p writes these tables, last 50 seconds ago"));
+    let by_hand = TableWork::new(instance("b")).maintain(&schema.table).await.unwrap_err();
+    assert_eq!(by_hand.kind(), ErrorKind::Conflict, "{by_hand}");
+    open(&config).await;
+    pass(20);
+    second.open().await.unwrap();
+    write(&mut second, &schema, vec![one(&schema, 2, 1, "b")]).await;
+    second.commit(&progress(&schema, 1, 2)).await.unwrap();
+    // With rows it is stopped by the log, with none by what is noted.
+    assert_eq!(first.commit(&progress(&schema, 2, 2)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(first.open().await.unwrap_err().to_string().contains("another instance"));
+    let mut zombie = open(&instance("b")).await;
+    write(&mut zombie, &schema, vec![one(&schema, 3, 1, "c")]).await;
+    second.commit(&progress(&schema, 1, 3)).await.unwrap();
+    write(&mut second, &schema, vec![one(&schema, 3, 1, "c")]).await;
+    second.commit(&progress(&schema, 2, 3)).await.unwrap();
+    let error = zombie.commit(&progress(&schema, 2, 3)).await.unwrap_err();
+    assert!(error.to_string().contains("another instance owns this table"), "{error}");
+    assert_eq!(inspect(&config, &schema, None).await.0, [vec![Some("1".into()), Some("c".into())]]);
+    validator::check(&folder_of(&config, &schema));
+    drop((zombie, second));
+    first.open().await.unwrap_or_else(|e| panic!("an orderly end keeps nobody waiting: {e}"));
 }

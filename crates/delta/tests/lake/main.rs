@@ -6,6 +6,7 @@ mod feed;
 mod foreign;
 mod keyless;
 mod kill;
+mod purge;
 mod random;
 mod schemas;
 mod server;

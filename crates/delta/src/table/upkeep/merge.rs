@@ -1,14 +1,16 @@
 //! The work of one merge: rows that aren't struck go from several files into one.
 
+use super::purge::Purge;
 use super::{Copied, Input, Merged};
 use crate::data::{self, FileWriter, Rows, Shape};
 use crate::index::{MovedRows, Place};
 use crate::key::Secret;
-use crate::rows::{Layout, Marks, Partition, SortKeys};
+use crate::rows::{Layout, Marks, Partition, SortKeys, Stamps};
 use crate::store::Store;
 use crate::table::rebuild::KeyScan;
 use crate::table::sorted::SortedMerge;
 use arrow_array::RecordBatch;
+use roaring::RoaringBitmap;
 use std::sync::Arc;
 use tidewire_change::{Key, Result};
 
@@ -26,6 +28,8 @@ pub(super) struct MergeWork {
     pub sort: SortKeys,
     pub output: u32,
     pub entries_max: usize,
+    /// Deleted rows that go.
+    pub purge: Option<Purge>,
 }
 
 /// Where the rows of the inputs went. A row counts among those that were copied of its input.
@@ -56,7 +60,8 @@ struct Output {
 }
 
 impl MergeWork {
-    pub fn run(self) -> Result<Merged> {
+    pub fn run(mut self) -> Result<Merged> {
+        self.leave_out()?;
         let mut bulky = false;
         for input in &self.inputs {
             bulky |= data::is_bulky(&self.store, &input.path)?;
@@ -85,7 +90,25 @@ impl MergeWork {
             }
             _ => Some(written),
         };
-        Ok(Merged { written, places, moved: output.moved.finish()?, copies })
+        let left_out = self.inputs.into_iter().map(|input| input.struck).collect();
+        Ok(Merged { written, places, left_out, moved: output.moved.finish()?, copies })
+    }
+
+    /// Rows that are purged count as struck.
+    fn leave_out(&mut self) -> Result<()> {
+        let Some(purge) = self.purge else { return Ok(()) };
+        for input in self.inputs.iter_mut().filter(|input| input.has_deleted) {
+            let mut purged = RoaringBitmap::new();
+            let struck = Rows::But(input.struck.as_deref());
+            data::read(&self.store, &input.path, &Stamps::COLUMNS, struck, |numbers, batch| {
+                purge.find(numbers, batch, &mut purged)
+            })?;
+            if !purged.is_empty() {
+                purged |= input.struck.as_deref().unwrap_or(&RoaringBitmap::new());
+                input.struck = Some(Arc::new(purged));
+            }
+        }
+        Ok(())
     }
 
     fn copy(&self, output: &mut Output) -> Result<Places> {

@@ -5,12 +5,14 @@ mod clean;
 mod merge;
 mod pace;
 mod plan;
+mod purge;
 
 pub use clean::{is_ours, names_in_use, vacuum, Cleaned};
 
 use super::commit::commit_info;
 use super::files::{LiveFile, Vector};
 use super::Table;
+use super::{progress_action, Mark};
 use crate::background;
 use crate::data::Written;
 use crate::index::{Index, MovedRows, MovedRun, Place};
@@ -27,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{sync_channel, Receiver};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tidewire_change::{Error, Key, Result};
+use tidewire_change::{Error, Key, Position, Result};
 
 pub struct Upkeep {
     merge: Option<Merge>,
@@ -40,6 +42,8 @@ pub struct Upkeep {
 struct Merge {
     inputs: Vec<Input>,
     output: u32,
+    /// W, if deleted rows go.
+    below: Option<Position>,
     worker: JoinHandle<Result<Merged>>,
     /// Fails as soon as the worker has ended.
     ended: Receiver<()>,
@@ -51,11 +55,15 @@ struct Input {
     path: Arc<str>,
     /// As it was when the merge began.
     struck: Option<Arc<RoaringBitmap>>,
+    /// Some of its rows are kept as deleted ones.
+    has_deleted: bool,
 }
 
 struct Merged {
     written: Option<Written>,
     places: Places,
+    /// Rows of each input that weren't copied: struck ones, and those that are gone for good.
+    left_out: Vec<Option<Arc<RoaringBitmap>>>,
     moved: MovedRun,
     /// Of tables without a key.
     copies: Vec<Copied>,
@@ -91,7 +99,7 @@ impl Table {
     /// Between two commits: takes in what the threads have done, gives them the next work.
     pub(super) fn tend(&mut self) -> Result<()> {
         if let Some(index) = &mut self.index {
-            index.tend()?;
+            index.tend(|| Some(self.files.live.keys().copied().collect()))?;
         }
         // Both ends of a merge need the index: a commit doesn't wait for that, the next one will find it free.
         let is_free = |table: &Table| !table.index.as_ref().is_some_and(Index::is_flushing);
@@ -166,7 +174,7 @@ impl Table {
             partitions.entry(&file.1.partition).or_default().push(facts(file));
         }
         let partitions: Vec<Vec<Facts>> = partitions.into_values().collect();
-        plan::plan(&partitions, &classes, &self.config.upkeep)
+        plan::plan(&partitions, &classes, &self.config.upkeep).or_else(|| self.plan_purge())
     }
 
     /// A large table gets classes above: its files grow with it, so that all of them can have vectors at once and stay
@@ -184,7 +192,8 @@ impl Table {
         let mut inputs = Vec::with_capacity(numbers.len());
         for number in numbers {
             let struck = self.files.vector(&self.store, number)?;
-            inputs.push(Input { number, path: self.files.live[&number].path.clone(), struck });
+            let file = &self.files.live[&number];
+            inputs.push(Input { number, path: file.path.clone(), struck, has_deleted: file.deleted > 0 });
         }
         let partition = inputs.first().map(|input| self.files.live[&input.number].partition.clone());
         let output = self.files.reserve();
@@ -194,6 +203,7 @@ impl Table {
             index.save(stamp)?;
         }
         let index = self.index.as_ref().map(|index| (index.store().clone(), index.secret()));
+        let purge = self.purge();
         let work = MergeWork {
             store: self.store.clone(),
             index,
@@ -203,6 +213,7 @@ impl Table {
             sort: self.layout.sort_keys(&self.config.tables),
             output,
             entries_max: self.config.index_entries,
+            purge,
         };
         let (ends, ended) = sync_channel::<()>(0);
         let run = move || {
@@ -213,7 +224,8 @@ impl Table {
             true => background::start_at_once("delta-merge", run)?,
             false => background::start("delta-merge", run)?,
         };
-        self.upkeep.merge = Some(Merge { inputs, output, worker, ended });
+        let below = purge.map(|purge| purge.below);
+        self.upkeep.merge = Some(Merge { inputs, output, below, worker, ended });
         Ok(())
     }
 
@@ -224,7 +236,7 @@ impl Table {
         if self.pending.is_dirty(&self.mark) || !self.upkeep.merge.as_ref().is_some_and(done) {
             return Ok(());
         }
-        let Some(Merge { inputs, output, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
+        let Some(Merge { inputs, output, below, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
         let merged = worker.join().unwrap_or_else(|_| Err(Error::bug("the thread that merges files panicked")))?;
         if !inputs.iter().all(|input| self.files.live.contains_key(&input.number)) {
             // The table was emptied meanwhile.
@@ -233,8 +245,16 @@ impl Table {
             }
             return self.index.as_ref().map_or(Ok(()), |index| merged.moved.abandon(index));
         }
-        let struck = self.struck_meanwhile(&inputs, &merged.places)?;
-        self.commit_merge(&inputs, output, &merged, struck)?;
+        let struck = self.struck_meanwhile(&inputs, &merged)?;
+        let mut mark = self.mark.clone();
+        let purged = |(input, left_out): (&Input, &Option<_>)| input.struck != *left_out;
+        if inputs.iter().zip(&merged.left_out).any(purged) {
+            mark.purged = mark.purged.max(below);
+        }
+        self.commit_merge(&inputs, output, &merged, struck, mark)?;
+        if let Some(file) = self.files.live.get_mut(&output) {
+            file.purged_at = below;
+        }
         let copies = merged.copies;
         let (numbered, stamp) = (self.number_copies(copies)?, self.stamp());
         let Some(index) = self.index.as_mut() else { return Ok(()) };
@@ -248,24 +268,34 @@ impl Table {
     }
 
     /// Rows of the output whose originals were struck after the merge began.
-    fn struck_meanwhile(&mut self, inputs: &[Input], places: &Places) -> Result<RoaringBitmap> {
+    fn struck_meanwhile(&mut self, inputs: &[Input], merged: &Merged) -> Result<RoaringBitmap> {
         let mut struck = RoaringBitmap::new();
-        for (at, input) in inputs.iter().enumerate() {
+        for (at, (input, left_out)) in inputs.iter().zip(&merged.left_out).enumerate() {
             let Some(now) = self.files.vector(&self.store, input.number)? else { continue };
-            let new = match &input.struck {
+            let new = match left_out {
                 Some(then) => now.as_ref() - then.as_ref(),
                 None => now.as_ref().clone(),
             };
             // A row's place among the rows that were copied.
-            let copied = |row: u32| row - input.struck.as_ref().map_or(0, |then| then.rank(row) as u32);
-            struck.extend(new.iter().filter_map(|row| places.of(at, copied(row))));
+            let copied = |row: u32| row - left_out.as_ref().map_or(0, |then| then.rank(row) as u32);
+            struck.extend(new.iter().filter_map(|row| merged.places.of(at, copied(row))));
         }
         Ok(struck)
     }
 
-    fn commit_merge(&mut self, inputs: &[Input], output: u32, merged: &Merged, struck: RoaringBitmap) -> Result<()> {
+    fn commit_merge(
+        &mut self,
+        inputs: &[Input],
+        output: u32,
+        merged: &Merged,
+        struck: RoaringBitmap,
+        mark: Mark,
+    ) -> Result<()> {
         let millis = self.config.now() / 1000;
         let mut actions = vec![commit_info(millis, "OPTIMIZE")];
+        if mark != self.mark {
+            actions.push(progress_action(&mark)?);
+        }
         for input in inputs {
             if let Some(add) = self.state.files.get(&input.path) {
                 actions.push(add.remove(millis, false).into());
@@ -287,7 +317,9 @@ impl Table {
                 data_change: false,
                 stats: Some(written.stats.clone()),
                 deletion_vector: vectors.into_iter().next(),
-            };
+                tags: None,
+            }
+            .with_deleted(written.deleted);
             let mut live = LiveFile::of(&add)?;
             if !struck.is_empty() {
                 live.vector = Vector::Loaded(Arc::new(struck));
@@ -298,6 +330,7 @@ impl Table {
         tidewire_connector::moment("merge put");
         self.put(actions, syncing)?;
         tidewire_connector::moment("merge committed");
+        self.mark = mark;
         inputs.iter().for_each(|input| self.files.remove(input.number));
         if let Some(file) = file {
             self.files.insert(output, file);
