@@ -54,8 +54,8 @@ fn a_sink_that_comes_later_is_filled_though_the_database_has_tables_that_are_not
     place.tidewire(&["reconcile"], &[]).is(0).says("later");
 }
 
-#[test]
-fn a_row_that_drifted_is_found_named_and_repaired() {
+/// A thousand orders, and a pipeline to a replica on the same server.
+fn orders_and_a_replica() -> (Postgres, Place) {
     let server = server();
     let replica = server.create_database("replica");
     server.psql(ORDERS);
@@ -63,6 +63,12 @@ fn a_row_that_drifted_is_found_named_and_repaired() {
         &format!("{{url: '{}'}}", server.url()),
         &format!("{{replica: {{postgres: {{url: '{replica}'}}}}}}"),
     );
+    (server, place)
+}
+
+#[test]
+fn a_row_that_drifted_is_found_named_and_repaired() {
+    let (server, place) = orders_and_a_replica();
     place.catch_up().is(0);
     server.psql_in(
         "replica",
@@ -80,13 +86,7 @@ fn a_row_that_drifted_is_found_named_and_repaired() {
 
 #[test]
 fn an_ad_hoc_snapshot_mends_the_rows_that_it_reads_and_no_others() {
-    let server = server();
-    let replica = server.create_database("replica");
-    server.psql(ORDERS);
-    let place = Place::new(
-        &format!("{{url: '{}'}}", server.url()),
-        &format!("{{replica: {{postgres: {{url: '{replica}'}}}}}}"),
-    );
+    let (server, place) = orders_and_a_replica();
     let mut run = place.run();
     let copied = || server.try_psql("replica", "SELECT count(*) FROM public.orders_current").is_ok_and(|n| n == "1000");
     run.until("it is copied", |_| copied());
