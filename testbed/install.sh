@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets what the build and the tests need and this machine lacks: a C compiler, PostgreSQL with its extensions, Python, Rust.
-# Debian and Ubuntu only; does nothing when all is there.
+# With arguments these programs, too, by their packages' names. Debian and Ubuntu only; does nothing when all is there.
 set -euo pipefail
 
 missing=()
@@ -9,6 +9,7 @@ package() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = ins
 
 want cc build-essential
 want make make
+for program in "$@"; do want "$program" "$program"; done
 if command -v dpkg-query >/dev/null; then
   package python3-venv
   package ca-certificates

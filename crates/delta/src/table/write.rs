@@ -196,21 +196,16 @@ impl Table {
 
     /// Text that isn't UTF-8 can't be stored as text; it is found before anything is changed.
     fn check_text(&self, row: &Incoming) -> Result<()> {
-        for (i, datum) in row.row.columns().enumerate() {
-            let tidewire_change::Datum::Text(text) = datum else { continue };
-            if std::str::from_utf8(text).is_err() {
-                let schema = &self.layout.schema;
-                let column = schema.columns.get(i).map_or("?", |column| column.name.as_str());
-                return Err(Error::malformed(format!(
-                    "column {column:?} of {} at {} isn't valid UTF-8",
-                    schema.table, row.stamp.position
-                ))
-                .hint("Delta's strings are UTF-8; store such data as bytea, or leave the column out")
-                .on_table(&schema.table)
-                .at(row.stamp.position));
-            }
-        }
-        Ok(())
+        let Some(at) = row.row.first_not_utf8() else { return Ok(()) };
+        let schema = &self.layout.schema;
+        let column = schema.columns.get(at).map_or("?", |column| column.name.as_str());
+        Err(Error::malformed(format!(
+            "column {column:?} of {} at {} isn't valid UTF-8",
+            schema.table, row.stamp.position
+        ))
+        .hint("Delta's strings are UTF-8; store such data as bytea, or leave the column out")
+        .on_table(&schema.table)
+        .at(row.stamp.position))
     }
 
     fn apply(&mut self, row: Incoming) {
