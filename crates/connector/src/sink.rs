@@ -1,6 +1,6 @@
 use crate::{BoxFuture, SinkStatus};
 use std::sync::Arc;
-use tidewire_change::{Change, Position, Progress, Result, Row, Schema};
+use tidewire_change::{Change, Position, Progress, Result, Row, Schema, TableName};
 
 /// Changes of one table under one schema.
 /// * Key columns: reduced (`flow::reduce`), one change a key, no truncate among them.
@@ -30,6 +30,11 @@ pub trait Sink: Send {
     fn open(&mut self) -> BoxFuture<'_, Result<()>>;
     /// What the sink holds, as stored beside the rows; empty when it is new.
     fn committed(&mut self) -> BoxFuture<'_, Result<Progress>>;
+    /// Tables that the sink once held and that are gone, though the source never dropped them: as found by the last `open`.
+    /// What comes makes them anew; the first commit forgets that they were missing.
+    fn missing(&self) -> Vec<TableName> {
+        Vec::new()
+    }
     /// Makes the table or follows a change of its schema. Called before the first write under `schema`.
     fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>>;
     /// Applies the guard and writes what passes; visible to readers only after `commit`.

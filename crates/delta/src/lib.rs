@@ -7,6 +7,7 @@ mod by_hand;
 mod config;
 mod cuts;
 mod data;
+mod held;
 mod index;
 mod inspect;
 mod key;

@@ -1,12 +1,13 @@
 use crate::config::Config;
 use crate::cuts::Cuts;
+use crate::held::Held;
 use crate::noted::{Noted, NotedTable};
 use crate::store::Store;
 use crate::table::{folder_of, Committed, Found, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TopicPartition};
+use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TableName, TopicPartition};
 use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 
 /// How long the end of the process waits for a store.
@@ -30,6 +31,9 @@ pub(crate) struct Lake {
     /// Topics of tables whose refusal was told: once is enough, the pipeline parks them.
     told: BTreeSet<String>,
     noted: Noted,
+    held: Held,
+    /// Tables that were held and whose folders are gone, as `open` found them.
+    missing: Vec<TableName>,
     /// None until the first commit, and when they belong to somebody else.
     cuts: Option<Cuts>,
     /// After an error what waits may be half there: nothing goes on before `open`.
@@ -46,6 +50,8 @@ impl DeltaSink {
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
             noted: Noted::default(),
+            held: Held::default(),
+            missing: Vec::new(),
             cuts: None,
             broken: false,
         };
@@ -155,6 +161,11 @@ impl Lake {
             }
         }
         self.noted = noted;
+        self.held = Held::read(&self.store, &self.config)?;
+        self.held.add(self.noted.tables.keys().cloned());
+        self.held.add(self.noted.refused.iter().map(|(topic, ..)| topic.clone()));
+        let gone = self.held.topics().filter(|topic| !self.is_held(topic));
+        self.missing = gone.filter_map(|topic| topic::table_of(topic)).collect();
         self.cuts = Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok();
         self.broken = false;
         match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
@@ -164,6 +175,10 @@ impl Lake {
             }
             None => Ok(()),
         }
+    }
+
+    fn is_held(&self, topic: &str) -> bool {
+        self.tables.contains_key(topic) || self.refused.contains_key(topic)
     }
 
     fn committed(&self) -> Progress {
@@ -236,7 +251,8 @@ impl Lake {
                 all.bytes += committed.bytes;
             }
         }
-        let noted = self.note(progress);
+        let held = self.tables.keys().chain(self.refused.keys());
+        let noted = self.held.note(&self.store, &self.config, held).and_then(|()| self.note(progress));
         self.broken |= noted.is_err();
         noted.map(|()| all)
     }
@@ -357,6 +373,10 @@ impl Sink for DeltaSink {
 
     fn committed(&mut self) -> BoxFuture<'_, Result<Progress>> {
         self.on_lake(|lake| Ok(lake.committed()))
+    }
+
+    fn missing(&self) -> Vec<TableName> {
+        lock(&self.shared).missing.clone()
     }
 
     fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {

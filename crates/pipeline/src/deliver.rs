@@ -18,7 +18,7 @@ use crate::shared::{locked, Shared, SinkState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId};
+use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId, TableName};
 use tidewire_connector::{moment, BusReader, Fetched, FetchedMessage, Sink, TableBatch};
 use tidewire_envelope::native;
 
@@ -52,7 +52,7 @@ impl Deliver {
     pub async fn run(&mut self, stop: &Stop) -> Result<()> {
         self.doing(Some("open"));
         let Some(opened) = stop.unless(self.open()).await else { return Ok(()) };
-        let mut collected = Collected::from(opened?);
+        let mut collected = self.collected_from(opened?);
         let mut due = Due::new(self.pace);
         self.doing(None);
         self.state.pulse.set_open(true);
@@ -71,7 +71,7 @@ impl Deliver {
                 self.write_all(&mut collected).await?;
             } else if due.stalls(&collected) && self.begun {
                 let Some(opened) = self.let_go(stop).await else { return Ok(()) };
-                (collected, due) = (Collected::from(opened?), Due::new(self.pace));
+                (collected, due) = (self.collected_from(opened?), Due::new(self.pace));
             }
             if due.commit_now(&collected) {
                 self.commit(&mut collected).await?;
@@ -82,14 +82,26 @@ impl Deliver {
         }
     }
 
+    /// What `open` has made already waits for a commit.
+    fn collected_from(&self, progress: Progress) -> Collected {
+        let mut collected = Collected::from(progress);
+        collected.pending = u64::from(self.begun);
+        collected
+    }
+
     async fn open(&mut self) -> Result<Progress> {
-        self.shared.book.load(&*self.shared.bus).await?;
+        let schemas = self.shared.book.load(&*self.shared.bus).await?;
         self.prepared.clear();
         self.begun = false;
         self.sink.open().await?;
         let mut progress = self.sink.committed().await?;
         if self.shared.has_history && progress == Progress::default() {
-            self.repairs.ask_to_fill(&self.shared, &self.state.name).await?;
+            self.repairs.ask_to_fill(&self.shared, &self.state.name, None).await?;
+        }
+        let missing = self.sink.missing();
+        for table in &missing {
+            tracing::warn!(sink = self.state.name, table = %table, "the table is gone from the sink: it is made and filled anew");
+            self.repairs.ask_to_fill(&self.shared, &self.state.name, Some(table)).await?;
         }
         if self.from_earliest {
             progress.offsets.clear();
@@ -97,7 +109,29 @@ impl Deliver {
         self.reader.seek(&progress).await?;
         self.from_earliest = false;
         self.state.holds(progress.boundary);
+        self.remake(missing, &schemas).await?;
         Ok(progress)
+    }
+
+    /// What the bus holds of a missing table makes it again when it is read; a table without any message is made here, for
+    /// there may be no rows to come. `schemas`: all of the bus, oldest first.
+    async fn remake(&mut self, mut missing: Vec<TableName>, schemas: &[SchemaId]) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let ends = self.shared.bus.ends().await?;
+        missing.retain(|table| {
+            let (topic, name) = (topic::topic_of(table), table.to_string());
+            !self.rules.parked.contains(&name) && !ends.keys().any(|at| *at.topic == *topic)
+        });
+        for table in missing {
+            let known = schemas.iter().rev().filter_map(|id| self.shared.book.get(*id));
+            let Some(schema) = known.into_iter().find(|schema| schema.table == table) else { continue };
+            let name = table.to_string();
+            self.begun = true;
+            self.prepare(&name, &schema).await.map_err(|error| error.on_table(name))?;
+        }
+        Ok(())
     }
 
     /// What comes next isn't captured yet, and what we hold is half a transaction, of which the sink has a part. If the sink is

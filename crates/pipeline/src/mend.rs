@@ -9,6 +9,8 @@ use tidewire_connector::{BoxFuture, Placed, Selection, TableState, What};
 
 /// Between two looks at repairs that are due; twice as long after each that didn't work out, since it scans whole tables.
 const EVERY: Duration = Duration::from_secs(5);
+/// Between two looks whether source and sink are open, at the start.
+const SOON: Duration = Duration::from_millis(300);
 const AT_MOST: Duration = Duration::from_secs(600);
 
 /// The loops' own view of themselves, for comparisons that run beside them.
@@ -20,11 +22,13 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, stop: Stop) 
     let mut pause = EVERY;
     loop {
         let turn = async {
-            let mut failed = false;
-            for repair in repairs.due() {
-                if let Err(error) = mend(&inside, &repairs, &repair).await {
+            let (mut failed, due) = (false, repairs.due());
+            let ready: Vec<_> = due.iter().filter(|repair| is_ready(&inside, repair)).collect();
+            let only_waits = ready.is_empty() && !due.is_empty();
+            for repair in ready {
+                if let Err(error) = mend(&inside, &repairs, repair).await {
                     tracing::warn!(sink = repair.sink, table = repair.table, error = %error, "a repair is tried again later");
-                    repairs.failed(&repair);
+                    repairs.failed(repair);
                     failed = true;
                 }
             }
@@ -32,7 +36,7 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, stop: Stop) 
             tokio::select! {
                 biased;
                 _ = repairs.changed() => {}
-                _ = tokio::time::sleep(pause) => {}
+                _ = tokio::time::sleep(if only_waits { SOON } else { pause }) => {}
             }
         };
         if stop.unless(turn).await.is_none() {
@@ -41,15 +45,20 @@ pub(crate) async fn mend_all(inside: Inside, repairs: Arc<Repairs>, stop: Stop) 
     }
 }
 
-/// Does nothing while source and sink aren't ready for it, or nobody gave it eyes.
+/// Source and sink are open, and readers of the source see all that lies before the stream.
+fn is_ready(inside: &Inside, repair: &Repair) -> bool {
+    let shared = &inside.0;
+    let sink = shared.sinks.iter().find(|s| s.name == repair.sink);
+    // A sink that was taken out is not waited for.
+    sink.is_none_or(|sink| sink.pulse.is_open() && shared.capture.pulse.is_open() && shared.source.status().is_settled)
+}
+
+/// Does nothing while a table's first snapshot isn't finished, or nobody gave it eyes.
 async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()> {
     let shared = &inside.0;
     let sink = shared.sinks.iter().find(|s| s.name == repair.sink);
     let Some((sink, look_at_source)) = sink.zip(shared.source_inspect.as_ref()) else { return Ok(()) };
     let Some(look_at_sink) = &sink.inspect else { return Ok(()) };
-    if !sink.pulse.is_open() || !shared.capture.pulse.is_open() || !shared.source.status().is_settled {
-        return Ok(());
-    }
     let mut source = look_at_source().await?;
     let mut tables = source.schemas().await?;
     tables.retain(|schema| repair.table.as_ref().is_none_or(|t| *t == schema.table.to_string()));
@@ -60,8 +69,9 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
     if repair.reread {
         // The server has tables, too, that the configuration doesn't name.
         let followed = tables.iter().zip(&states).filter(|(_, state)| **state == Followed::Yes);
-        let keyed = followed.filter(|(schema, _)| matches!(schema.key, Key::Columns(_)));
-        reread(inside, keyed.map(|(schema, _)| schema.table.clone()).collect()).await?;
+        // A table without a key is read whole by its comparison, if it differs; a single one is known to lack rows.
+        let lacking = followed.filter(|(schema, _)| repair.table.is_some() || matches!(schema.key, Key::Columns(_)));
+        reread(inside, lacking.map(|(schema, _)| schema.table.clone()).collect()).await?;
     }
     let mut copy = look_at_sink().await?;
     for (schema, _) in tables.into_iter().zip(states).filter(|(_, state)| *state == Followed::Yes) {

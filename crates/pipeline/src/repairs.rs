@@ -2,7 +2,7 @@ use crate::shared::{locked, Shared};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use tidewire_change::{Error, Message, Result};
+use tidewire_change::{Error, Message, Result, TableName};
 use tidewire_connector::BusWriter;
 
 /// The topic of what must be compared and mended; a tombstone says that it was. Key: sink, `/`, table (or nothing).
@@ -79,11 +79,14 @@ impl Repairs {
         self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: false, again: 0 }).await
     }
 
-    /// For a sink that begins empty behind a bus that may no longer hold everything.
-    pub async fn ask_to_fill(&self, shared: &Shared, sink: &str) -> Result<()> {
-        let why = "the sink is new and the journal may no longer hold the oldest rows".to_string();
-        let since = shared.clock.now();
-        self.add(shared, Repair { sink: sink.into(), table: None, why, since, reread: true, again: 0 }).await
+    /// For a sink, or one table of it, that begins empty behind a bus that may no longer hold everything.
+    pub async fn ask_to_fill(&self, shared: &Shared, sink: &str, table: Option<&TableName>) -> Result<()> {
+        let why = match table {
+            None => "the sink is new and the journal may no longer hold the oldest rows",
+            Some(_) => "it was missing in the sink, and the journal may no longer hold all of its rows",
+        };
+        let (table, since) = (table.map(TableName::to_string), shared.clock.now());
+        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: true, again: 0 }).await
     }
 
     async fn add(&self, shared: &Shared, mut repair: Repair) -> Result<()> {
