@@ -3,13 +3,14 @@
 use crate::config::{Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use bytes::Bytes;
+use lake::delta_config;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
 use tidewire_connector::{hurries, Budget, BusWriter, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
-use tidewire_delta::{self as delta, DeltaInspect, DeltaSink, TableWork};
+use tidewire_delta::{DeltaInspect, DeltaSink};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
 use tidewire_pgwire as pgwire;
@@ -19,6 +20,9 @@ use tidewire_pipeline::{
 use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
 use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
 
+mod lake;
+
+pub use lake::{check_column_type, check_columns, check_feed, lake};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
 
@@ -171,57 +175,6 @@ fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     })
 }
 
-fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::Config> {
-    let SinkKind::Delta { path, tables, keep_deleted } = &sink.kind else {
-        return Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name)));
-    };
-    let mut settings = delta::Config::new(path, &config.name, &sink.name);
-    settings.upkeep.deleted_retention = *keep_deleted;
-    settings.instance = std::fs::read_to_string(config.data_dir.join(INSTANCE)).ok();
-    let bad = |name: &String, text: &String| {
-        let pair = format!("{name}: {text}");
-        move |what: String| Error::invalid(format!("{pair}: {what}"))
-    };
-    for (column, ty) in &tables.types {
-        settings.tables.types.set(column, ty).map_err(bad(column, ty))?;
-    }
-    for (table, columns) in &tables.partition_by {
-        settings.tables.partition_by.set(table, columns).map_err(bad(table, columns))?;
-    }
-    for (table, columns) in &tables.sort_by {
-        settings.tables.sort_by.set(table, columns).map_err(bad(table, columns))?;
-    }
-    for table in &tables.change_data_feed {
-        settings.tables.change_feed.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
-    }
-    Ok(settings)
-}
-
-/// What is wrong about a table's name in a Delta sink's `change_data_feed`.
-pub fn check_feed(table: &str) -> Result<(), String> {
-    delta::Feeds::default().add(table)
-}
-
-/// What is wrong about a table's name or its columns in a Delta sink's `partition_by` or `sort_by`.
-pub fn check_columns(table: &str, columns: &str) -> Result<(), String> {
-    delta::TableColumns::default().set(table, columns)
-}
-
-/// What is wrong about a column's name or its type in a Delta sink's `types`.
-pub fn check_column_type(column: &str, ty: &str) -> Result<(), String> {
-    let error = match delta::ColumnTypes::default().set(column, ty) {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
-    };
-    let near = |name: &&&str| strsim::jaro_winkler(name, &ty.to_lowercase());
-    match delta::ColumnTypes::NAMES.iter().max_by(|a, b| near(a).total_cmp(&near(b))).filter(|name| near(name) > 0.7) {
-        Some(name) if !delta::ColumnTypes::NAMES.contains(&ty) => {
-            Err(format!("{error}, not `{ty}`, did you mean `{name}`?"))
-        }
-        _ => Err(format!("{error}, not `{ty}`")),
-    }
-}
-
 fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<String>) -> Result<postgres_sink::Config> {
     let connection = connection(url).map_err(|e| e.context(format!("sinks.{}.postgres", sink.name)))?;
     let settings = postgres_sink::Config::new(connection, &config.name, &sink.name);
@@ -255,11 +208,6 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
     let followed = facts(config).await?.tables;
     schemas.retain(|schema| followed.iter().any(|facts| facts.table == schema.table));
     Ok((source, schemas))
-}
-
-/// The tables of a Delta sink, to be worked on by hand.
-pub fn lake(config: &Config, sink: &SinkConfig) -> Result<TableWork> {
-    Ok(TableWork::new(delta_config(config, sink)?))
 }
 
 pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspect>> {

@@ -4,7 +4,7 @@
 mod support;
 
 use std::process::{Command, Stdio};
-use support::{free_port, server, Place};
+use support::{free_port, server, Place, Running};
 use tidewire_testbed::{Postgres, Proxy, Stop};
 
 const T: &str =
@@ -56,6 +56,18 @@ fn a_source_that_is_not_there_is_waited_for() {
     run.until("it has copied the table", |_| place.path("lake/public/t/_delta_log").exists());
     run.stop().is(0);
     copies_equal(&place, &server);
+    // Asked to catch up it waits, too; a signal ends the waiting.
+    server.stop(Stop::Fast);
+    let waiting = || {
+        let mut run =
+            Running::start(["run".to_string(), place.config().display().to_string(), "--until-caught-up".to_string()]);
+        run.until("it says that it can't connect", |run| run.errors().contains("127.0.0.1"));
+        run
+    };
+    waiting().stop().is(1);
+    let run = waiting();
+    server.start_again();
+    run.end().is(0);
 }
 
 #[test]

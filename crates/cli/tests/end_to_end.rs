@@ -110,7 +110,7 @@ fn a_slot_that_may_soon_lose_its_log_is_a_finding_that_says_what_to_do() {
     let place =
         Place::new(&format!("{{url: '{}', tables: [public.orders]}}", server.url()), "{lake: {delta: {path: ./lake}}}");
     let mut run = place.run();
-    run.until("it runs", |_| place.tidewire(&["status"], &[]).code == 0);
+    run.until("it streams", |_| place.tidewire(&["status"], &["--json"]).out.contains("\"streaming\""));
     // A transaction that stays open: the slot can't let go of the log behind it.
     let mut session = server.command("psql");
     session.args(["-X", "-q", "-U", "postgres", "-h", "127.0.0.1", "-p", &server.port().to_string()]);

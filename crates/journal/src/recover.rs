@@ -171,13 +171,16 @@ fn load_newest(segment: Opened, mode: Mode<'_>, last_time: i64) -> Result<State>
     }
     let (mut index, last, bad) = scan(&segment)?;
     let ends = ends_of(&segment.header.starts, &index);
-    if let (Some((at, why)), Mode::Own(disk)) = (bad, mode) {
+    if let Some((at, why)) = bad {
         let proof = durable_after(&segment.file, at, segment.len, index.end_seq)
             .map_err(|error| Error::io(error, segment.path.display()))?;
-        if proof.is_some() {
-            return Err(damaged(&segment.path, at, why, &lost_offsets(&ends, None)));
+        match (proof, mode) {
+            (None, Mode::Own(disk)) => cut_tail(disk, &segment, at)?,
+            (None, Mode::Look) => {}
+            // The owner may have finished this frame since it was read.
+            (Some(_), Mode::Look) if !is_bad_still(&segment, at)? => {}
+            (Some(_), _) => return Err(damaged(&segment.path, at, why, &lost_offsets(&ends, None))),
         }
-        cut_tail(disk, &segment, at)?;
     }
     index.last_time = index.last_time.max(last_time);
     Ok(State {
@@ -189,6 +192,11 @@ fn load_newest(segment: Opened, mode: Mode<'_>, last_time: i64) -> Result<State>
         readers: BTreeMap::new(),
         counters: Counters::default(),
     })
+}
+
+fn is_bad_still(segment: &Opened, at: u64) -> Result<bool> {
+    let (_, _, bad) = scan(segment)?;
+    Ok(bad.is_some_and(|(bad_at, _)| bad_at == at))
 }
 
 fn cut_tail(disk: &dyn Disk, segment: &Opened, at: u64) -> Result<()> {

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Position, Result};
+use tidewire_change::{Error, ErrorKind, Position, Result};
 use tidewire_connector::{BusWriter, Selection, Source, TableState};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -199,7 +199,7 @@ impl Running {
     /// pending, is applied and committed in every sink. Parked tables and dead letters aren't waited for.
     pub async fn caught_up(&self) -> Result<()> {
         let shared = &self.0.inside.0;
-        let first = shared.source.mark().await?;
+        let first = self.marked().await?;
         loop {
             self.still_running()?;
             let status = shared.source.status();
@@ -211,11 +211,24 @@ impl Running {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         // The last rows that were read stand in the stream before this mark.
-        let last = shared.source.mark().await?.max(first);
+        let last = self.marked().await?.max(first);
         for sink in &shared.sinks {
             self.passed(sink, last).await?;
         }
         Ok(())
+    }
+
+    /// A mark in the source's log, as soon as the source is there.
+    async fn marked(&self) -> Result<Position> {
+        loop {
+            match self.0.inside.0.source.mark().await {
+                Err(error) if !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Bug) => {
+                    self.still_running()?;
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                marked => return marked,
+            }
+        }
     }
 
     /// Returns when no repair is due any more that can be made now. Not waited for: those that were tried in vain, and those

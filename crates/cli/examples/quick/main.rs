@@ -1,7 +1,6 @@
 //! `quick PART TIMES`: one part of the way of a change, so often, on fixed input. `testbed/bench_quick.py` counts its
 //! instructions: the difference between two numbers of times is what the work itself takes.
 
-#[allow(dead_code)]
 #[path = "../../../delta/examples/bench_delta/rows.rs"]
 mod rows;
 

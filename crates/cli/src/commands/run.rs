@@ -96,8 +96,12 @@ async fn follow(running: &Running, until_caught_up: bool) -> Result<bool> {
         tokio::select! {
             result = &mut ended => break result.map(|()| false),
             result = &mut caught_up => match result {
-                // The pipeline's own error tells more.
-                Err(_) => break running.wait().await.map(|()| false),
+                // The pipeline's own error tells more, if it has ended.
+                Err(error) => break tokio::select! {
+                    biased;
+                    result = &mut ended => result.map(|()| false),
+                    () = std::future::ready(()) => Err(error),
+                },
                 Ok(()) => break Ok(false),
             },
             result = &mut signal => break result.map(|()| true),

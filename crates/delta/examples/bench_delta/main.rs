@@ -7,9 +7,11 @@
 //! bench_delta long ROWS COMMITS    many commits: what lies in the folder afterwards. --folder F keeps it
 //! ```
 
+mod mixed;
 mod rows;
 
-use rows::{bytes_of, Keys, Rows};
+use mixed::{bytes_of, Keys};
+use rows::Rows;
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
