@@ -84,9 +84,11 @@ fn read_table(config: &Config, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> 
     let noted = Noted::read(&Store::new(&config.path), config)?;
     let store = Store::new(config.path.join(folder_of(&scan.schema.table)));
     let place = store.root().display().to_string();
-    let nothing = || Error::invalid(format!("{place}: there is no table {}", scan.schema.table));
-    let state = State::load(&store, None)?.ok_or_else(nothing)?;
-    let (mark, layout) = read_domains(&state, &place)?.ok_or_else(nothing)?;
+    let table = &scan.schema.table;
+    let missing = || Error::lost(format!("{place}: there is no table {table}")).on_table(table);
+    let foreign = || Error::invalid(format!("{place} isn't a table that Tidewire made for {table}"));
+    let state = State::load(&store, None)?.ok_or_else(missing)?;
+    let (mark, layout) = read_domains(&state, &place)?.ok_or_else(foreign)?;
     let view = View { store, state, mark, layout };
     view.send_rows(scan, sender)?;
     let covered = noted.covers(&topic_of(&scan.schema.table), &view.state.metadata.id, view.state.version);

@@ -5,12 +5,14 @@ use crate::catalog;
 use crate::config::{Config, SinkConfig};
 use crate::exit::Answer;
 use crate::serve;
-use crate::terminal::{is_live, thousands, Grid};
+use crate::terminal::{self, is_live, thousands, Grid};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use tidewire_change::{Error, ErrorKind, Result, Schema};
 use tidewire_connector::Inspect;
-use tidewire_pipeline::reconcile::{reconcile, Comparison, Difference, Live, Phase, Sides, Step, Terms, Verdict};
+use tidewire_pipeline::reconcile::{
+    is_missing, reconcile, Comparison, Difference, Live, Phase, Sides, Step, Terms, Verdict,
+};
 
 /// What to compare; nothing named: everything.
 #[derive(Default)]
@@ -35,6 +37,8 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
             let found = tokio::select! {
                 found = async {
                     running.caught_up().await?;
+                    // A table that was missing is being filled.
+                    running.mended().await?;
                     compare(config, &running, &wanted, &mut show).await
                 } => found,
                 ended = running.wait() => Err(ended.err().unwrap_or_else(|| Error::unavailable("the pipeline ended"))),
@@ -44,12 +48,19 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
         }
     };
     bar.finish_and_clear();
-    let Compared { found, failed } = found?;
-    let equal = failed.is_none() && found.iter().all(is_equal);
+    let Compared { found, missing, failed } = found?;
+    let equal = failed.is_none() && missing.is_empty() && found.iter().all(is_equal);
     if args.json {
-        println!("{}", serde_json::json!({"equal": equal, "tables": found}));
+        println!(
+            "{}",
+            serde_json::json!({"equal": equal, "tables": found, "missing": missing.iter().map(text).collect::<Vec<_>>()})
+        );
     } else {
         print(&found, args.repair);
+    }
+    for error in &missing {
+        terminal::warn(&text(error));
+        terminal::warn(&format!("  fix: {}", error.hint_text().unwrap_or_default()));
     }
     match failed {
         Some(error) => Err(error),
@@ -57,9 +68,15 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
     }
 }
 
+fn text(error: &Error) -> String {
+    error.contexts().iter().rev().fold(String::new(), |line, context| line + context + ": ") + error.message()
+}
+
 /// What comparing brought.
 pub struct Compared {
     pub found: Vec<Comparison>,
+    /// Tables that aren't in a sink.
+    pub missing: Vec<Error>,
     /// The first table that couldn't be compared, and why (it is parked in the sink, say).
     pub failed: Option<Error>,
 }
@@ -74,7 +91,7 @@ pub async fn compare(
     let sinks = choose_sinks(config, wanted.sinks)?;
     let (mut source, schemas) = catalog::inspect_source(config).await?;
     let schemas = choose_tables(schemas, wanted.tables)?;
-    let (mut found, mut failed) = (Vec::new(), None);
+    let (mut found, mut missing, mut failed) = (Vec::new(), Vec::new(), None);
     for sink in sinks {
         let mut copy = catalog::inspect_sink(config, sink)?;
         for schema in &schemas {
@@ -89,6 +106,7 @@ pub async fn compare(
             let comparing = reconcile(&mut sides, schema.clone(), 0).await;
             match comparing.map_err(|e| e.context(format!("comparing {} in {}", schema.table, sink.name))) {
                 Ok(comparison) => found.push(comparison),
+                Err(error) if is_missing(&error) => missing.push(error),
                 Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) => {
                     tracing::error!(%error, "a table could not be compared; the others are");
                     failed = failed.or(Some(error));
@@ -97,7 +115,7 @@ pub async fn compare(
             }
         }
     }
-    Ok(Compared { found, failed })
+    Ok(Compared { found, missing, failed })
 }
 
 fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {

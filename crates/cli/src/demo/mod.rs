@@ -134,7 +134,7 @@ async fn prove(args: &Demo, config: &Config, running: &Running, shop: &str, bega
     }
     let caught_up_after = stopped.elapsed();
     let compared = compare(config, running, &Wanted::default(), &mut |_| {}).await?;
-    if let Some(error) = compared.failed {
+    if let Some(error) = compared.failed.or(compared.missing.into_iter().next()) {
         return Err(error);
     }
     Ok(Report::new(compared.found, &watch, &done, length, caught_up_after))

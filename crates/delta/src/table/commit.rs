@@ -7,9 +7,10 @@ use crate::log::FEED_PROPERTY;
 use crate::store::Syncing;
 use crate::vector;
 use roaring::RoaringBitmap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tidewire_change::{Progress, Result};
+use tidewire_change::{Progress, Result, TopicPartition};
 use tidewire_connector::moment;
 
 /// What a commit did.
@@ -30,7 +31,7 @@ struct Touched {
 impl Table {
     /// Puts what waits, with the progress, as the table's next version. None when nothing waits.
     pub fn commit(&mut self, progress: &Progress) -> Result<Option<Committed>> {
-        if !self.pending.is_dirty(&self.mark) {
+        if !self.pending.is_dirty(&self.mark) && !self.tells_more_than(progress) {
             self.tend()?;
             return Ok(None);
         }
@@ -64,6 +65,12 @@ impl Table {
         Ok(Some(committed))
     }
 
+    /// The table was filled from another bus than `progress` is of, or a later state of it: what it says of that one would be
+    /// taken for progress on this one.
+    fn tells_more_than(&self, progress: &Progress) -> bool {
+        self.offsets().any(|(at, held)| held > progress.offsets.get(&at).copied().unwrap_or(0))
+    }
+
     fn actions(&mut self, progress: &Progress, mark: &super::Mark) -> Result<(Vec<Action>, Vec<Touched>)> {
         let millis = self.config.now() / 1000;
         let mut actions = vec![commit_info(millis, if self.pending.emptied { "TRUNCATE" } else { "MERGE" })];
@@ -78,10 +85,13 @@ impl Table {
             actions.push(metadata.into());
         }
         let prefix = format!("tidewire/{}/", self.config.owner());
-        for (partition, offset) in progress.offsets.iter().filter(|(p, _)| *p.topic == *self.topic) {
+        let mut offsets: BTreeMap<TopicPartition, u64> = self.offsets().map(|(at, _)| (at, 0)).collect();
+        offsets
+            .extend(progress.offsets.iter().filter(|(p, _)| *p.topic == *self.topic).map(|(at, n)| (at.clone(), *n)));
+        for (partition, offset) in offsets {
             let app_id = format!("{prefix}{}/{}", partition.topic, partition.partition);
-            let version = *offset as i64;
-            if self.state.txns.get(&app_id).is_none_or(|held| *held < version) {
+            let version = offset as i64;
+            if self.state.txns.get(&app_id) != Some(&version) {
                 actions.push(Txn { app_id, version, last_updated: Some(millis) }.into());
             }
         }

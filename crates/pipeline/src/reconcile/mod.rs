@@ -19,8 +19,8 @@ use crate::running::Running;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Key, Position, Result, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Selection};
+use tidewire_change::{Error, ErrorKind, Key, Position, Result, Schema};
+use tidewire_connector::{BoxFuture, Inspect, Placed, Selection, What};
 use tokio::time::Instant;
 
 /// The running pipeline, as reconcile needs it: `Running` itself, or a client of its HTTP address.
@@ -183,20 +183,60 @@ pub struct Sides<'a> {
 }
 
 /// Compares one table. `schema`: as the source has it now. `rows_estimated`: for the number of buckets and the progress.
-/// `Unavailable` when the sink doesn't get on in time; other errors are those of the two sides.
+/// `Unavailable` when the sink doesn't get on in time, `Lost` when it doesn't have the table; other errors are those of the two sides.
 pub async fn reconcile(sides: &mut Sides<'_>, schema: Arc<Schema>, rows_estimated: u64) -> Result<Comparison> {
-    let mut comparison = Comparison::new(sides.sink_name, &schema);
     let table = scan::Table::new(schema, rows_estimated);
-    match table.schema.key {
-        Key::Columns(_) => keyed::compare(sides, &table, &mut comparison).await?,
-        Key::Position | Key::WholeRow => keyless::compare(sides, &table, &mut comparison).await?,
-    }
+    let mut comparison = match compare(sides, &table).await {
+        Err(error) if is_missing(&error) && sides.terms.repair => {
+            sides.fill(&table).await?;
+            let compared = compare(sides, &table).await;
+            let mut compared = compared.map_err(|e| told_if_missing(e, "restart Tidewire: it makes the table anew"))?;
+            compared.repaired = compared.repaired.max(1);
+            compared
+        }
+        Err(error) => {
+            let hint = "tidewire reconcile --repair; or restart Tidewire: it makes the table anew and reads it from the source";
+            return Err(told_if_missing(error, hint));
+        }
+        Ok(comparison) => comparison,
+    };
     comparison.judge();
     sides.live.report(&comparison).await?;
     Ok(comparison)
 }
 
+async fn compare(sides: &mut Sides<'_>, table: &scan::Table) -> Result<Comparison> {
+    let mut comparison = Comparison::new(sides.sink_name, &table.schema);
+    match table.schema.key {
+        Key::Columns(_) => keyed::compare(sides, table, &mut comparison).await?,
+        Key::Position | Key::WholeRow => keyless::compare(sides, table, &mut comparison).await?,
+    }
+    Ok(comparison)
+}
+
+/// The sink doesn't have the table.
+pub fn is_missing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Lost
+}
+
+fn told_if_missing(error: Error, hint: &str) -> Error {
+    match is_missing(&error) {
+        true => error.hint(hint),
+        false => error,
+    }
+}
+
 impl Sides<'_> {
+    /// The sink lacks the table. The rows that come make its loop notice; it begins anew, makes the table, and takes what the
+    /// bus has of it: these rows among it.
+    async fn fill(&mut self, table: &scan::Table) -> Result<()> {
+        (self.progress)(Step { table: &table.name, phase: Phase::Repair, rows: 0, total: table.rows_estimated });
+        let selection = Selection { table: table.schema.table.clone(), what: What::Table, placed: Placed::Ahead };
+        self.live.read(selection).await?;
+        self.reads_are_done().await?;
+        self.sink_catches_up(table).await
+    }
+
     /// Waits until the sink holds everything that had committed at the source at the call, thus what was read before.
     async fn sink_catches_up(&mut self, table: &scan::Table) -> Result<()> {
         (self.progress)(Step { table: &table.name, phase: Phase::WaitForSink, rows: 0, total: 0 });

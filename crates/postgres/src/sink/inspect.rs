@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidewire_change::{Datum, Error, Position, Result, Row, Schema};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
 use tidewire_flow::key_of;
-use tidewire_pgwire::{quote_ident, quote_literal, Connection, Mode, Watch};
+use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, Mode, Watch};
 
 /// Keys that are looked up by one statement.
 const KEYS_AT_ONCE: usize = 1000;
@@ -88,6 +88,10 @@ impl Inspect for PostgresInspect {
     }
 }
 
+fn missing_in_sink(schema: &Schema) -> Error {
+    Error::lost(format!("the replica table of {} isn't there", schema.table)).on_table(&schema.table)
+}
+
 /// One table as this side has it.
 struct Place {
     /// Qualified and quoted.
@@ -128,7 +132,11 @@ impl Side {
             Side::Source { .. } => qualified(&scan.schema.table.schema, &scan.schema.table.name),
             Side::Sink { schema, .. } => Shape::of(&scan.schema, schema.as_deref())?.target(),
         };
-        connection.execute(&format!("LOCK TABLE {table} IN ACCESS SHARE MODE")).await?;
+        let locked = connection.execute(&format!("LOCK TABLE {table} IN ACCESS SHARE MODE")).await;
+        locked.map_err(|error| match (self, sqlstate(&error)) {
+            (Side::Sink { .. }, Some("42P01" | "3F000")) => missing_in_sink(&scan.schema).caused_by(error),
+            _ => error,
+        })?;
         let position = self.position(connection).await?;
         let place = self.place(connection, &scan.schema, table).await?;
         match &scan.keys {

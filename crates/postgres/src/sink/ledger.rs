@@ -4,8 +4,9 @@ use super::names;
 use super::shape::Shape;
 use super::stage::timestamp;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tidewire_change::topic::topic_of;
 use tidewire_change::{Boundary, Error, Position, Progress, Result, Schema, TableName, TopicPartition};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection};
 
@@ -64,8 +65,13 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     commits: i64,
+    /// Of the tables that are there.
     pub progress: Progress,
     pub entries: Vec<Entry>,
+    /// Tables that have an entry, but somebody has dropped them.
+    pub missing: Vec<TableName>,
+    /// Everything that the target says of offsets, of missing tables, too.
+    stored: BTreeMap<TopicPartition, u64>,
 }
 
 #[derive(Deserialize)]
@@ -81,6 +87,7 @@ struct Stored {
 struct StoredTable {
     schema: Schema,
     view: String,
+    is_there: bool,
     since: (u64, u32),
     truncated: (u64, u32),
     high: (u64, u32),
@@ -144,6 +151,7 @@ impl Owner {
                 'offsets', (SELECT coalesce(json_agg(json_build_array(topic, partition, next_offset)), '[]')
                               FROM tidewire.progress WHERE {owner}),
                 'tables', (SELECT coalesce(json_agg(json_build_object('schema', schema, 'view', target_view,
+                              'is_there', to_regclass(format('%I.%I', target_schema, target_table)) IS NOT NULL,
                               'since', json_build_array(since_lsn, since_seq),
                               'truncated', json_build_array(truncated_lsn, truncated_seq),
                               'high', json_build_array(high_lsn, high_seq))), '[]')
@@ -161,7 +169,14 @@ impl Owner {
         let offsets = stored.offsets.into_iter();
         let offsets = offsets.map(|(topic, partition, next)| (TopicPartition { topic: topic.into(), partition }, next));
         let boundary = Boundary { position: position(stored.boundary), complete_through: stored.complete_through };
-        let entries = stored.tables.into_iter().map(|t| Entry {
+        let stored_offsets: BTreeMap<TopicPartition, u64> = offsets.collect();
+        let (there, gone): (Vec<_>, Vec<_>) = stored.tables.into_iter().partition(|table| table.is_there);
+        let missing: Vec<TableName> = gone.into_iter().map(|table| table.schema.table).collect();
+        // What a missing table had got says nothing any more: it is read from its start.
+        let mut offsets = stored_offsets.clone();
+        let topics: BTreeSet<String> = missing.iter().map(topic_of).collect();
+        offsets.retain(|at, _| !topics.contains(&*at.topic));
+        let entries = there.into_iter().map(|t| Entry {
             schema: Arc::new(t.schema),
             view: t.view,
             since: position(t.since),
@@ -170,8 +185,10 @@ impl Owner {
         });
         Ok(Ledger {
             commits: stored.commits,
-            progress: Progress { offsets: offsets.collect(), boundary },
+            progress: Progress { offsets, boundary },
             entries: entries.collect(),
+            missing,
+            stored: stored_offsets,
         })
     }
 
@@ -236,7 +253,19 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes progress (within the open transaction): only what moved.
+    /// Forgets a table that is missing (within the open transaction).
+    pub async fn forget(&self, connection: &mut Connection, table: &TableName) -> Result<()> {
+        let sql = format!(
+            "DELETE FROM tidewire.tables WHERE {} AND source_schema = {} AND source_table = {}",
+            self.condition(),
+            quote_literal(&table.schema),
+            quote_literal(&table.name)
+        );
+        connection.execute(&sql).await
+    }
+
+    /// Writes progress (within the open transaction): only what moved. What it doesn't name any more is forgotten: the bus
+    /// is another one, or the table is gone.
     pub async fn save_progress(&self, connection: &mut Connection, ledger: &Ledger, progress: &Progress) -> Result<()> {
         let Boundary { position, complete_through } = progress.boundary;
         let sql = format!(
@@ -254,7 +283,15 @@ impl Owner {
                 self.sink, self.pipeline
             )));
         }
-        let moved = moved(&ledger.progress.offsets, &progress.offsets);
+        let place = |at: &TopicPartition| format!("({}, {})", quote_literal(&at.topic), at.partition);
+        let gone: Vec<String> =
+            ledger.stored.keys().filter(|at| !progress.offsets.contains_key(at)).map(place).collect();
+        if !gone.is_empty() {
+            let (owner, gone) = (self.condition(), gone.join(", "));
+            let sql = format!("DELETE FROM tidewire.progress WHERE {owner} AND (topic, partition) IN ({gone})");
+            connection.execute(&sql).await?;
+        }
+        let moved = moved(&ledger.stored, &progress.offsets);
         if moved.is_empty() {
             return Ok(());
         }
@@ -276,10 +313,12 @@ impl Ledger {
     /// Progress is durable.
     pub fn committed(&mut self, progress: &Progress) {
         self.commits += 1;
-        let moved = moved(&self.progress.offsets, &progress.offsets).into_iter();
+        let moved = moved(&self.stored, &progress.offsets).into_iter();
         let moved: Vec<_> = moved.map(|(at, next)| (at.clone(), next)).collect();
-        self.progress.offsets.extend(moved);
-        self.progress.boundary = progress.boundary;
+        self.stored.retain(|at, _| progress.offsets.contains_key(at));
+        self.stored.extend(moved);
+        self.progress = progress.clone();
+        self.missing.clear();
     }
 }
 

@@ -28,7 +28,7 @@ use self::ledger::Owner;
 use self::session::Session;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, ErrorKind, Progress, Result, Schema};
+use tidewire_change::{Error, ErrorKind, Progress, Result, Schema, TableName};
 use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 use tokio::time::Instant;
 
@@ -126,6 +126,10 @@ impl Sink for PostgresSink {
 
     fn committed(&mut self) -> BoxFuture<'_, Result<Progress>> {
         Box::pin(async { Ok(self.session()?.committed().clone()) })
+    }
+
+    fn missing(&self) -> Vec<TableName> {
+        self.session.as_ref().map(|session| session.missing().to_vec()).unwrap_or_default()
     }
 
     fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {

@@ -19,6 +19,8 @@ const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; S
     SET work_mem = '64MB'; SET temp_buffers = '32MB'; SET tcp_user_timeout = '60s';
     SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
+const UNDEFINED_TABLE: &str = "42P01";
+
 pub(super) struct Session {
     pub connection: Connection,
     pub watch: Watch,
@@ -88,6 +90,10 @@ impl Session {
         &self.ledger.progress
     }
 
+    pub fn missing(&self) -> &[TableName] {
+        &self.ledger.missing
+    }
+
     pub async fn begin(&mut self) -> Result<()> {
         if !self.in_transaction {
             self.connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
@@ -147,8 +153,25 @@ impl Session {
         self.bytes += self.lines.take_count();
         match written {
             Err(error) if follow::is_value_error(&error) => Err(blame::find(self, batch, error).await),
-            Err(error) => Err(follow::told_for(error, &batch.schema)),
+            Err(error) => Err(self.told_of(error, &batch.schema).await),
             written => written,
+        }
+    }
+
+    /// Where a relation isn't there, the table itself may have been dropped: then `open` is to find that out, and nothing has
+    /// to be parked. The transaction is lost either way.
+    async fn told_of(&mut self, error: Error, schema: &Schema) -> Error {
+        if sqlstate(&error) != Some(UNDEFINED_TABLE) {
+            return follow::told_for(error, schema);
+        }
+        match self.roll_back().await {
+            Ok(()) if self.missing().contains(&schema.table) => {
+                Error::conflict(format!("the replica table of {} was dropped", schema.table))
+                    .hint("nothing: it is made anew and read again from the source")
+                    .caused_by(error)
+            }
+            Ok(()) => follow::told_for(error, schema),
+            Err(worse) => worse,
         }
     }
 
@@ -188,6 +211,7 @@ impl Session {
                 table.shape = shape;
                 Ok(())
             }
+            Err(error) if sqlstate(&error) == Some(UNDEFINED_TABLE) => Err(error),
             Err(error) => Err(self.take_back(error, schema).await),
         }
     }
@@ -212,6 +236,9 @@ impl Session {
         self.begin().await?;
         for table in self.tables.values().filter(|table| table.is_dirty) {
             self.owner.save_marks(&mut self.connection, &table.entry).await?;
+        }
+        for table in self.ledger.missing.iter().filter(|table| !self.tables.contains_key(table)) {
+            self.owner.forget(&mut self.connection, table).await?;
         }
         self.owner.save_progress(&mut self.connection, &self.ledger, progress).await?;
         tidewire_connector::moment("replica commit");
