@@ -165,7 +165,7 @@ impl Lake {
         self.held.add(self.noted.tables.keys().cloned());
         self.held.add(self.noted.refused.iter().map(|(topic, ..)| topic.clone()));
         let gone = self.held.topics().filter(|topic| !self.is_held(topic));
-        self.missing = gone.filter_map(|topic| topic::table_of(topic)).collect();
+        self.missing = gone.filter_map(topic::table_of).collect();
         self.cuts = Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok();
         self.broken = false;
         match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
