@@ -199,7 +199,7 @@ async fn a_delete_by_another_engine_parks_its_table_alone() {
             "deletionVector": live(table)[0]["deletionVector"]}});
         foreign(table, "DELETE", &[gone]);
     };
-    only_a_stops(remove, "another writer's DELETE changed rows (version 3)").await;
+    only_a_stops(remove, "another writer's DELETE changed rows (version 5)").await;
 }
 
 #[tokio::test]
