@@ -9,6 +9,7 @@ package() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = ins
 
 want cc build-essential
 want make make
+want pgrep procps
 for program in "$@"; do want "$program" "$program"; done
 if command -v dpkg-query >/dev/null; then
   package python3-venv
