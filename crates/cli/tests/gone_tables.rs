@@ -40,11 +40,6 @@ fn a_lake_table_whose_folder_is_gone_is_read_again_from_the_source() {
         for (columns, table) in [("id, v", "a"), ("id, v", "b"), ("v", "log"), ("id", "empty")] {
             let rows = server.psql(&format!("SELECT {columns} FROM {table} ORDER BY {columns}"));
             let copy = place.duckdb(columns, &format!("public.{table}"));
-            let sorted = |text: &str| {
-                let mut lines: Vec<String> = text.lines().map(String::from).collect();
-                lines.sort();
-                lines
-            };
             assert_eq!(sorted(&copy), sorted(&rows), "{table}");
         }
     };
