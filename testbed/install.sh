@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gets what the build and the tests need and this machine lacks: a C compiler, PostgreSQL with its extensions, Python, Rust.
-# With arguments these programs, too, by their packages' names. Debian and Ubuntu only; does nothing when all is there.
+# Gets what the build and the tests need and this machine lacks: a C compiler, PostgreSQL with its extensions, Python, Java and Maven
+# (for Kafka), Rust. With arguments these programs, too, by their packages' names. Debian and Ubuntu only; does nothing when all is there.
 set -euo pipefail
 
 missing=()
@@ -14,6 +14,13 @@ for program in "$@"; do want "$program" "$program"; done
 if command -v dpkg-query >/dev/null; then
   package python3-venv
   package ca-certificates
+  # The Kafka client is built from C and takes these from the system.
+  package pkg-config
+  package libssl-dev
+  package zlib1g-dev
+  # Tests run a real Kafka.
+  want java openjdk-17-jre-headless
+  want mvn maven
   if [ -z "${TIDEWIRE_PG_BIN:-}" ]; then
     server=$(ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -1 || true)
     if [ -z "$server" ]; then

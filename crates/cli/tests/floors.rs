@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("pgwire", 1),
     ("postgres", 2),
     ("journal", 2),
+    ("kafka", 2),
     ("delta", 2),
     ("pipeline", 3),
     ("server", 4),
@@ -35,7 +36,11 @@ const OWNED: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
     ("rustls", &["pgwire"]),
-    ("tokio", &["connector", "pgwire", "postgres", "journal", "delta", "pipeline", "server", "cli", "simulation"]),
+    ("rdkafka", &["kafka"]),
+    (
+        "tokio",
+        &["connector", "pgwire", "postgres", "journal", "kafka", "delta", "pipeline", "server", "cli", "simulation"],
+    ),
 ];
 
 fn root() -> PathBuf {

@@ -59,7 +59,7 @@ fn the_simulated_bus_keeps_the_contract_of_its_port() {
                 let reader = bus.reader(name, Budget::new(1 << 20));
                 Box::pin(async { Ok(reader) })
             };
-            Ok(conformance::bus::Bus { writer, reader: Box::new(reader) })
+            Ok(conformance::bus::Bus { writer, reader: Box::new(reader), has_gaps: false })
         })
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -18,7 +18,7 @@ async fn the_journal_is_a_bus() {
                 let reader = reader.map(|reader| Box::new(reader) as Box<dyn BusReader>);
                 Box::pin(async move { reader }) as tidewire_connector::BoxFuture<'static, _>
             };
-            Ok(Bus { writer: journal, reader: Box::new(reader) })
+            Ok(Bus { writer: journal, reader: Box::new(reader), has_gaps: false })
         })
     })
     .await

@@ -1,0 +1,193 @@
+//! Topics: which there are, how they are set, and making those that are missing.
+
+use crate::config::{Cleanup, Config};
+use crate::error::of_wrapper;
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::types::RDKafkaErrorCode;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use tidewire_change::{Error, Identity, Key, Kind, Result, Schema};
+use tokio::runtime::Handle;
+
+const ANSWER: Duration = Duration::from_secs(15);
+
+pub(crate) struct Admin {
+    client: AdminClient<DefaultClientContext>,
+    runtime: Handle,
+}
+
+/// A topic as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub partitions: u32,
+    pub is_compacted: bool,
+}
+
+/// A topic as it has to be.
+pub(crate) struct Wanted {
+    pub name: String,
+    pub partitions: u32,
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl Admin {
+    /// `runtime`: runs the waiting for answers; not from one of its own threads.
+    pub fn new(config: &Config, runtime: Handle) -> Result<Admin> {
+        let client = config.client().create().map_err(|error| of_wrapper(&error, "bus.kafka"))?;
+        Ok(Admin { client, runtime })
+    }
+
+    /// The topics that begin with the prefix and a dot, and their partitions.
+    pub fn partitions(&self, prefix: &str) -> Result<BTreeMap<String, u32>> {
+        let metadata = self.client.inner().fetch_metadata(None, ANSWER);
+        let metadata = metadata.map_err(|error| of_wrapper(&error, "asking Kafka for its topics"))?;
+        let own = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
+        let topics = metadata.topics().iter().filter(|topic| own(topic.name()));
+        Ok(topics.map(|topic| (topic.name().to_string(), topic.partitions().len() as u32)).collect())
+    }
+
+    /// The settings of topics that are there.
+    pub fn settings(&self, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>> {
+        if topics.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let wanted: Vec<_> = topics.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        let asked = self.runtime.block_on(self.client.describe_configs(&wanted, &options()));
+        let answers = asked.map_err(|error| of_wrapper(&error, "asking Kafka for the settings of topics"))?;
+        let mut all = HashMap::new();
+        for (name, answer) in topics.iter().zip(answers) {
+            let answer = answer.map_err(|code| refused(code, name))?;
+            let entries = answer.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?)));
+            all.insert(name.to_string(), entries.collect());
+        }
+        Ok(all)
+    }
+
+    /// Makes the topic unless it is there, and gives it more partitions if it has too few.
+    pub fn ensure(&self, wanted: &Wanted, replication: Option<u16>) -> Result<()> {
+        let replication = TopicReplication::Fixed(replication.map_or(-1, i32::from));
+        let mut topic = NewTopic::new(&wanted.name, wanted.partitions as i32, replication);
+        for (key, value) in &wanted.settings {
+            topic = topic.set(key, value);
+        }
+        let asked = self.runtime.block_on(self.client.create_topics([&topic], &options()));
+        let answers = asked.map_err(|error| of_wrapper(&error, format!("making the topic {}", wanted.name)))?;
+        match answers.into_iter().next() {
+            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => Err(refused(code, &wanted.name)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn raise(&self, topic: &str, partitions: u32) -> Result<()> {
+        let more = NewPartitions::new(topic, partitions as usize);
+        let asked = self.runtime.block_on(self.client.create_partitions([&more], &options()));
+        let answers = asked.map_err(|error| of_wrapper(&error, format!("more partitions for {topic}")))?;
+        match answers.into_iter().next() {
+            Some(Err((_, code))) => Err(refused(code, topic)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(ANSWER)).operation_timeout(Some(ANSWER))
+}
+
+fn refused(code: RDKafkaErrorCode, topic: &str) -> Error {
+    of_wrapper(&rdkafka::error::KafkaError::AdminOp(code), format!("topic {topic}"))
+}
+
+/// The bus's own small topics: the last message of a key stays.
+pub(crate) fn internal(name: String, config: &Config) -> Wanted {
+    let settings = vec![
+        ("cleanup.policy", "compact".to_string()),
+        ("segment.bytes", (16 << 20).to_string()),
+        ("max.message.bytes", (config.max_message_bytes + 65_536).to_string()),
+        ("message.timestamp.type", "LogAppendTime".to_string()),
+    ];
+    Wanted { name, partitions: 1, settings }
+}
+
+/// A topic whose messages go when they are old.
+pub(crate) fn aging(name: String, partitions: u32, config: &Config) -> Wanted {
+    let settings = vec![
+        ("cleanup.policy", "delete".to_string()),
+        ("retention.ms", config.retention.as_millis().to_string()),
+        ("max.message.bytes", (config.max_message_bytes + 65_536).to_string()),
+        ("message.timestamp.type", "LogAppendTime".to_string()),
+    ];
+    Wanted { name, partitions, settings }
+}
+
+/// A table's topic. `schema`: as far as it is known.
+pub(crate) fn of_table(name: String, schema: Option<&Schema>, config: &Config) -> Wanted {
+    let compacted = match config.cleanup {
+        Cleanup::Delete => false,
+        Cleanup::Compact => true,
+        Cleanup::Auto => schema.is_some_and(may_be_compacted),
+    };
+    if !compacted {
+        return aging(name, config.partitions, config);
+    }
+    let mut wanted = internal(name, config);
+    wanted.partitions = config.partitions;
+    wanted.settings.retain(|(key, _)| *key != "segment.bytes");
+    // So long a sink may be behind and still see every version of a row.
+    wanted.settings.push(("min.compaction.lag.ms", config.retention.as_millis().to_string()));
+    wanted
+}
+
+/// Does the last message of a key tell all that the row is? PostgreSQL's log leaves out large values that didn't change, unless
+/// the table has full identity or no column that can hold one (DESIGN §3).
+pub(crate) fn may_be_compacted(schema: &Schema) -> bool {
+    let is_small = |kind: &Kind| {
+        use Kind::*;
+        matches!(
+            kind,
+            Bool | Int16
+                | Int32
+                | Int64
+                | Float32
+                | Float64
+                | Date
+                | Time
+                | TimeTz
+                | Timestamp
+                | TimestampTz
+                | Interval
+                | Uuid
+                | Enum
+        )
+    };
+    let is_whole = schema.identity == Identity::Full || schema.columns.iter().all(|column| is_small(&column.ty.kind));
+    matches!(schema.key, Key::Columns(_)) && is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewire_change::{Column, TableName, Type};
+
+    #[test]
+    fn a_topic_is_compacted_only_where_every_message_tells_the_whole_row() {
+        let table = |kind: Kind, key: Key, identity: Identity| {
+            let column = |name: &str, kind: Kind| {
+                let ty = Type { kind, name: name.into(), builtin: true };
+                Column { name: name.into(), ty, attribute: 1 }
+            };
+            let columns = vec![column("id", Kind::Int32), column("v", kind)];
+            Schema { table: TableName::new("public", "t"), columns, key, identity, source_id: 1 }
+        };
+        let key = || Key::Columns(vec![0]);
+        assert!(may_be_compacted(&table(Kind::Date, key(), Identity::Default)));
+        assert!(!may_be_compacted(&table(Kind::Text, key(), Identity::Default)));
+        assert!(may_be_compacted(&table(Kind::Text, key(), Identity::Full)));
+        assert!(!may_be_compacted(&table(Kind::Date, Key::WholeRow, Identity::Full)));
+        let config = Config::new("", "p", "main");
+        let text = table(Kind::Text, key(), Identity::Default);
+        let policy = |config: &Config| of_table("t".into(), Some(&text), config).settings[0].1.clone();
+        assert_eq!(policy(&config), "delete");
+        assert_eq!(policy(&Config { cleanup: Cleanup::Compact, ..config }), "compact");
+    }
+}

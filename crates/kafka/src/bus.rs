@@ -1,0 +1,125 @@
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::reader::KafkaReader;
+use crate::whole;
+use crate::writer::{Job, Role, Writer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::sync::Arc;
+use tidewire_change::{Checkpoint, Error, Message, Result, TopicPartition};
+use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// The bus in Kafka, seen by one process.
+pub struct KafkaBus {
+    config: Config,
+    jobs: mpsc::Sender<Job>,
+    /// What librdkafka may hold while it writes: taken from the budget for good.
+    _reserved: Option<Credit>,
+}
+
+impl KafkaBus {
+    /// Opens the bus as the one process that captures: makes it if it isn't there, and ends whoever captured before.
+    /// `Invalid` when the prefix is another pipeline's, `Unavailable` when no broker answers.
+    /// `budget`: what the producer holds beside the messages counts in it.
+    pub async fn capture(config: Config, budget: &Budget) -> Result<KafkaBus> {
+        let reserved = budget.try_take(config.queue_bytes);
+        Self::open(config, Role::Capture, reserved).await
+    }
+
+    /// Can it be reached, and is it ours? Changes nothing.
+    pub async fn look(config: Config) -> Result<()> {
+        let runtime = Handle::current();
+        let looked = tokio::task::spawn_blocking(move || {
+            Admin::new(&config, runtime)?.partitions(&config.topic_prefix)?;
+            crate::writer::is_of_pipeline(&config, whole::state(&config)?.as_ref())
+        });
+        looked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
+    }
+
+    /// Opens the bus for processes that deliver: it takes notes (dead letters, repairs), but no checkpoint.
+    pub async fn notes(config: Config) -> Result<KafkaBus> {
+        Self::open(config, Role::Notes, None).await
+    }
+
+    async fn open(config: Config, role: Role, _reserved: Option<Credit>) -> Result<KafkaBus> {
+        let (jobs, queue) = mpsc::channel();
+        let (opened, outcome) = oneshot::channel();
+        let (settings, runtime) = (config.clone(), Handle::current());
+        let work = move || match Writer::open(settings, role, runtime) {
+            Ok(writer) => {
+                let _ = opened.send(Ok(()));
+                writer.run(queue);
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("kafka-writer".to_string()).spawn(work);
+        thread.map_err(|error| Error::io(error, "the thread that writes to Kafka"))?;
+        outcome.await.map_err(|_| stopped())??;
+        Ok(KafkaBus { config, jobs, _reserved })
+    }
+
+    /// A reader for one sink. It takes credit from `budget` for what it holds. `topics`: only these.
+    pub fn reader(&self, name: &str, budget: Budget, topics: Option<BTreeSet<String>>) -> Result<KafkaReader> {
+        KafkaReader::open(self.config.clone(), name, budget, topics)
+    }
+
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Config) -> Result<T> + Send + 'static) -> Result<T> {
+        let config = self.config.clone();
+        let done = tokio::task::spawn_blocking(move || work(config)).await;
+        done.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
+    }
+}
+
+fn stopped() -> Error {
+    Error::bug("the thread that writes to Kafka has stopped")
+}
+
+impl BusWriter for KafkaBus {
+    fn last(&self) -> BoxFuture<'_, Result<Option<Checkpoint>>> {
+        Box::pin(async {
+            let (done, outcome) = oneshot::channel();
+            self.jobs.send(Job::Last { done }).map_err(|_| stopped())?;
+            outcome.await.map_err(|_| stopped())?
+        })
+    }
+
+    /// When it is dropped before it is done, or fails with `Unavailable`, the append may still have happened.
+    fn append(&self, messages: Vec<Message>, checkpoint: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            let (done, outcome) = oneshot::channel();
+            self.jobs.send(Job::Append { messages, checkpoint, done }).map_err(|_| stopped())?;
+            outcome.await.map_err(|_| stopped())?
+        })
+    }
+
+    /// Of the topics of tables. Kafka counts marks of transactions, too: a message's offset may be higher than what was its
+    /// partition's end before.
+    fn ends(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, u64>>> {
+        let runtime = Handle::current();
+        Box::pin(self.blocking(move |config| ends(&config, runtime)))
+    }
+
+    fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>> {
+        let topic = topic.to_string();
+        Box::pin(self.blocking(move |config| whole::read_topic(&config, &topic)))
+    }
+}
+
+fn ends(config: &Config, runtime: Handle) -> Result<BTreeMap<TopicPartition, u64>> {
+    let there = Admin::new(config, runtime)?.partitions(&config.topic_prefix)?;
+    let consumer = whole::consumer(config)?;
+    let mut ends = BTreeMap::new();
+    for (name, topic) in whole::tables(config)? {
+        let shared: Arc<str> = topic.as_str().into();
+        for partition in 0..there.get(&name).copied().unwrap_or(0) {
+            if let Some((_, end)) = consumer.client().watermarks(&name, partition)?.filter(|(_, end)| *end > 0) {
+                ends.insert(TopicPartition { topic: shared.clone(), partition }, end);
+            }
+        }
+    }
+    Ok(ends)
+}

@@ -1,0 +1,202 @@
+//! The little of librdkafka's C interface that producer and consumer share. Rust's usual wrapper waits for whole time-outs
+//! where an answer is there already, and doesn't say of which partition the end was reached.
+
+use crate::error::Fault;
+use rdkafka::bindings as c;
+use rdkafka::ClientConfig;
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
+use tidewire_change::{Error, Result};
+
+/// An instance of librdkafka. It is used by one thread; only `Waker` may be used beside it.
+pub(crate) struct Client {
+    rk: *mut c::rd_kafka_t,
+    /// librdkafka holds its address.
+    notes: Box<Notes>,
+}
+
+// SAFETY: librdkafka's handles may be used from any thread.
+unsafe impl Send for Client {}
+
+/// What librdkafka's callbacks tell.
+#[derive(Default)]
+pub(crate) struct Notes {
+    /// The last error that concerns the client as a whole.
+    trouble: Mutex<Option<Fault>>,
+    pub reports: Mutex<Reports>,
+}
+
+/// Outcomes of messages that were produced.
+#[derive(Default)]
+pub(crate) struct Reports {
+    pub outstanding: usize,
+    /// Bytes of messages without an outcome yet.
+    pub queued_bytes: usize,
+    /// By the slot that was given with the message: one more than the highest offset.
+    pub ends: Vec<u64>,
+    pub failed: Option<Fault>,
+}
+
+impl Client {
+    pub fn new(kind: c::rd_kafka_type_t, settings: &ClientConfig) -> Result<Client> {
+        let native = settings.create_native_config().map_err(|error| {
+            // It names the key; a value may be a secret.
+            let what = match &error {
+                rdkafka::error::KafkaError::ClientConfig(_, what, key, _) => format!("{key}: {what}"),
+                other => other.to_string(),
+            };
+            Error::invalid(format!("a setting isn't taken: {what}")).context("bus.kafka")
+        })?;
+        let native = ManuallyDrop::new(native);
+        let notes = Box::<Notes>::default();
+        let mut text = [0 as c_char; 512];
+        // SAFETY: the configuration is ours until `rd_kafka_new` takes it; the callbacks get the address of `notes`, which
+        // lives as long as the client.
+        unsafe {
+            let conf = native.ptr();
+            c::rd_kafka_conf_set_opaque(conf, &*notes as *const Notes as *mut c_void);
+            c::rd_kafka_conf_set_log_cb(conf, Some(on_log));
+            c::rd_kafka_conf_set_error_cb(conf, Some(on_error));
+            if kind == c::rd_kafka_type_t::RD_KAFKA_PRODUCER {
+                c::rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+            }
+            let rk = c::rd_kafka_new(kind, conf, text.as_mut_ptr(), text.len());
+            if rk.is_null() {
+                drop(ManuallyDrop::into_inner(native));
+                let text = CStr::from_ptr(text.as_ptr()).to_string_lossy();
+                return Err(Error::invalid(format!("the Kafka client can't be set up: {text}")).context("bus.kafka"));
+            }
+            Ok(Client { rk, notes })
+        }
+    }
+
+    pub fn rk(&self) -> *mut c::rd_kafka_t {
+        self.rk
+    }
+
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// An error of the whole client since the last call: no broker is reached, or none lets us in.
+    pub fn trouble(&self) -> Option<Fault> {
+        locked(&self.notes.trouble).take()
+    }
+
+    /// Partitions of a topic; none: no such topic. For consumers: a producer's question may make the topic.
+    pub fn partitions(&self, topic: &str) -> Result<Option<u32>> {
+        let name = c_name(topic)?;
+        let mut metadata: *const c::rd_kafka_metadata = std::ptr::null();
+        // SAFETY: the handle lives during the call; of the answer only what it counts is looked at, and it is destroyed.
+        let found = unsafe {
+            let handle = c::rd_kafka_topic_new(self.rk, name.as_ptr(), std::ptr::null_mut());
+            let code = c::rd_kafka_metadata(self.rk, 0, handle, &mut metadata, ANSWER_MS);
+            c::rd_kafka_topic_destroy(handle);
+            if let Some(fault) = Fault::of(code) {
+                return Err(self.because(fault).error(format!("topic {topic}")));
+            }
+            let found = ((*metadata).topic_cnt > 0).then(|| {
+                let topic = &*(*metadata).topics;
+                (Fault::of(topic.err), topic.partition_cnt.max(0) as u32)
+            });
+            c::rd_kafka_metadata_destroy(metadata);
+            found
+        };
+        match found {
+            Some((None, partitions)) => Ok(Some(partitions)),
+            Some((Some(fault), _)) if !fault.is_unknown_topic() => Err(fault.error(format!("topic {topic}"))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The first offset that is there and the one behind the last that is visible; none: no such partition.
+    pub fn watermarks(&self, topic: &str, partition: u32) -> Result<Option<(u64, u64)>> {
+        let name = c_name(topic)?;
+        let (mut low, mut high) = (0i64, 0i64);
+        // SAFETY: plain call with pointers to our own stack.
+        let code = unsafe {
+            c::rd_kafka_query_watermark_offsets(
+                self.rk,
+                name.as_ptr(),
+                partition as i32,
+                &mut low,
+                &mut high,
+                ANSWER_MS,
+            )
+        };
+        match Fault::of(code) {
+            None => Ok(Some((low.max(0) as u64, high.max(0) as u64))),
+            Some(fault) if fault.is_unknown_topic() => Ok(None),
+            Some(fault) => Err(self.because(fault).error(format!("topic {topic}"))),
+        }
+    }
+
+    /// A time-out says little; what the client met meanwhile says more.
+    pub fn because(&self, fault: Fault) -> Fault {
+        // SAFETY: serves callbacks that wait, without waiting.
+        unsafe { c::rd_kafka_poll(self.rk, 0) };
+        match self.trouble() {
+            Some(trouble) if fault.is_vague() => trouble,
+            _ => fault,
+        }
+    }
+}
+
+/// How long one answer of a broker may take.
+pub(crate) const ANSWER_MS: c_int = 15_000;
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // SAFETY: the last use of the handle. A consumer that isn't in a group has nothing to say goodbye for.
+        unsafe { c::rd_kafka_destroy_flags(self.rk, c::RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE) };
+    }
+}
+
+pub(crate) fn c_name(name: &str) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::invalid(format!("the topic {name:?} has a zero byte in its name")))
+}
+
+/// What lies behind is whole between any two statements.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn on_log(_: *const c::rd_kafka_t, level: c_int, facility: *const c_char, text: *const c_char) {
+    // SAFETY: librdkafka gives C strings that live during the call.
+    let (facility, text) =
+        unsafe { (CStr::from_ptr(facility).to_string_lossy(), CStr::from_ptr(text).to_string_lossy()) };
+    match level {
+        // Lost connections and the like come back as errors of what was asked for.
+        0..=4 => tracing::info!("librdkafka {facility}: {text}"),
+        _ => tracing::debug!("librdkafka {facility}: {text}"),
+    }
+}
+
+extern "C" fn on_error(_: *mut c::rd_kafka_t, code: c_int, reason: *const c_char, notes: *mut c_void) {
+    // SAFETY: `notes` is what `Client::new` gave; the reason lives during the call.
+    let (notes, reason) = unsafe { (&*(notes as *const Notes), CStr::from_ptr(reason).to_string_lossy()) };
+    let fault = Fault::known(code, reason.into_owned());
+    if fault.concerns_the_client() {
+        *locked(&notes.trouble) = Some(fault);
+    }
+}
+
+extern "C" fn on_report(_: *mut c::rd_kafka_t, message: *const c::rd_kafka_message_t, notes: *mut c_void) {
+    // SAFETY: as above; the message lives during the call.
+    let (message, notes) = unsafe { (&*message, &*(notes as *const Notes)) };
+    let mut reports = locked(&notes.reports);
+    reports.outstanding = reports.outstanding.saturating_sub(1);
+    reports.queued_bytes = reports.queued_bytes.saturating_sub(message.len + message.key_len);
+    match Fault::of(message.err) {
+        None => {
+            let slot = message._private as usize;
+            if let Some(end) = reports.ends.get_mut(slot) {
+                *end = (*end).max(message.offset as u64 + 1);
+            }
+        }
+        Some(fault) => {
+            reports.failed.get_or_insert(fault);
+        }
+    }
+}

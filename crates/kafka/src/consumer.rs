@@ -1,0 +1,241 @@
+//! A consumer of partitions that it is told to read, without a group's assignment.
+
+use crate::client::{c_name, Client};
+use crate::error::Fault;
+use crate::producer::HEADER;
+use rdkafka::bindings as c;
+use rdkafka::ClientConfig;
+use std::ffi::{c_int, c_void, CStr};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::time::Duration;
+use tidewire_change::Result;
+
+pub(crate) struct Consumer {
+    queue: Arc<Queue>,
+    client: Client,
+    room: Vec<*mut c::rd_kafka_message_t>,
+}
+
+// SAFETY: `room` holds no messages between two calls.
+unsafe impl Send for Consumer {}
+
+/// Closed in order: librdkafka would spin until it has let go of the partitions by itself.
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // SAFETY: the last calls but for the client's own end.
+        unsafe {
+            c::rd_kafka_assign(self.client.rk(), null());
+            c::rd_kafka_consumer_close(self.client.rk());
+        }
+    }
+}
+
+/// The queue that all partitions feed.
+pub(crate) struct Queue(*mut c::rd_kafka_queue_t);
+
+// SAFETY: librdkafka's queues may be used from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// Ends a wait in `Consumer::poll` of another thread.
+    pub fn wake(&self) {
+        // SAFETY: the queue lives as long as this value.
+        unsafe { c::rd_kafka_queue_yield(self.0) };
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: our own reference.
+        unsafe { c::rd_kafka_queue_destroy(self.0) };
+    }
+}
+
+/// What came from one partition. It lives during the call that gives it.
+pub(crate) enum Event<'a> {
+    Message {
+        topic: &'a str,
+        partition: u32,
+        offset: u64,
+        key: Option<&'a [u8]>,
+        value: &'a [u8],
+        header: Option<&'a [u8]>,
+        timestamp_ms: i64,
+    },
+    /// All visible messages below the offset have come.
+    End {
+        topic: &'a str,
+        partition: u32,
+        offset: u64,
+    },
+    Failed {
+        topic: Option<&'a str>,
+        partition: u32,
+        fault: Fault,
+    },
+}
+
+/// Messages that one poll brings at most.
+const BATCH: usize = 1024;
+
+impl Consumer {
+    pub fn new(settings: &ClientConfig) -> Result<Consumer> {
+        let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_CONSUMER, settings)?;
+        // SAFETY: the client's errors and logs come by the same queue as its messages.
+        let queue = unsafe {
+            c::rd_kafka_poll_set_consumer(client.rk());
+            Arc::new(Queue(c::rd_kafka_queue_get_consumer(client.rk())))
+        };
+        Ok(Consumer { queue, client, room: vec![null_mut(); BATCH] })
+    }
+
+    pub fn queue(&self) -> Arc<Queue> {
+        self.queue.clone()
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads these partitions, too, each from its offset; none: from its first message.
+    pub fn add(&self, places: &[(&str, u32, Option<u64>)]) -> Result<()> {
+        let list = List::of(places.iter().map(|(topic, partition, offset)| {
+            (*topic, *partition, offset.map_or(c::RD_KAFKA_OFFSET_BEGINNING as i64, |offset| offset as i64))
+        }))?;
+        // SAFETY: the list lives during the call.
+        let error = unsafe { c::rd_kafka_incremental_assign(self.client.rk(), list.0) };
+        match crate::producer::failure_of(error) {
+            None => Ok(()),
+            Some(fault) => Err(self.client.because(fault).error("reading more partitions")),
+        }
+    }
+
+    /// Reads nothing any more.
+    pub fn clear(&self) -> Result<()> {
+        // SAFETY: an empty list is what takes all away.
+        match Fault::of(unsafe { c::rd_kafka_assign(self.client.rk(), null()) }) {
+            None => Ok(()),
+            Some(fault) => Err(self.client.because(fault).error("reading other partitions")),
+        }
+    }
+
+    /// What was brought and not given out is brought again after `resume`.
+    pub fn pause(&self, places: &[(&str, u32)], pause: bool) -> Result<()> {
+        let list = List::of(places.iter().map(|(topic, partition)| (*topic, *partition, 0)))?;
+        // SAFETY: the list lives during the call.
+        let code = unsafe {
+            match pause {
+                true => c::rd_kafka_pause_partitions(self.client.rk(), list.0),
+                false => c::rd_kafka_resume_partitions(self.client.rk(), list.0),
+            }
+        };
+        match Fault::of(code) {
+            None => Ok(()),
+            Some(fault) => Err(fault.error("pausing a partition")),
+        }
+    }
+
+    /// Notes offsets for the tools that watch consumer groups; doesn't wait.
+    pub fn note_offsets(&self, places: &[(String, u32, u64)]) -> Result<()> {
+        let list =
+            List::of(places.iter().map(|(topic, partition, offset)| (topic.as_str(), *partition, *offset as i64)))?;
+        // SAFETY: the list lives during the call, which copies it.
+        match Fault::of(unsafe { c::rd_kafka_commit(self.client.rk(), list.0, 1) }) {
+            None => Ok(()),
+            Some(fault) => Err(fault.error("noting offsets")),
+        }
+    }
+
+    /// Waits up to `wait` for something and gives out what is there by then. Returns how much that was.
+    pub fn poll(&mut self, wait: Duration, mut each: impl FnMut(Event<'_>) -> Result<()>) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: the first call waits for one message, the second takes what else is there; every message is destroyed
+        // exactly once, and nothing of it outlives that.
+        unsafe {
+            let first = c::rd_kafka_consume_queue(self.queue.0, wait.as_millis() as c_int);
+            if !first.is_null() {
+                self.room[0] = first;
+                let more = c::rd_kafka_consume_batch_queue(self.queue.0, 0, self.room.as_mut_ptr().add(1), BATCH - 1);
+                count = 1 + more.max(0) as usize;
+            }
+        }
+        let mut outcome = Ok(());
+        for message in &self.room[..count] {
+            // SAFETY: see above.
+            unsafe {
+                if outcome.is_ok() {
+                    outcome = each(event(&**message));
+                }
+                c::rd_kafka_message_destroy(*message);
+            }
+        }
+        outcome.map(|()| count)
+    }
+}
+
+/// SAFETY: a message as librdkafka gives it; what is returned lives as long as it.
+unsafe fn event(m: &c::rd_kafka_message_t) -> Event<'_> {
+    let topic = (!m.rkt.is_null()).then(|| CStr::from_ptr(c::rd_kafka_topic_name(m.rkt)).to_str().unwrap_or(""));
+    let partition = m.partition.max(0) as u32;
+    if let Some(fault) = Fault::of(m.err) {
+        if fault.is_end_of_partition() {
+            return Event::End { topic: topic.unwrap_or(""), partition, offset: m.offset.max(0) as u64 };
+        }
+        let told = (!m.payload.is_null() && m.len > 0)
+            .then(|| String::from_utf8_lossy(std::slice::from_raw_parts(m.payload as *const u8, m.len)).into_owned());
+        let fault = match told {
+            Some(text) => Fault::known(m.err as c_int, text),
+            None => fault,
+        };
+        return Event::Failed { topic, partition, fault };
+    }
+    Event::Message {
+        topic: topic.unwrap_or(""),
+        partition,
+        offset: m.offset.max(0) as u64,
+        key: slice(m.key, m.key_len),
+        value: slice(m.payload, m.len).unwrap_or(&[]),
+        header: header(m),
+        timestamp_ms: c::rd_kafka_message_timestamp(
+            m,
+            &mut c::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+        ),
+    }
+}
+
+unsafe fn slice<'a>(start: *mut c_void, len: usize) -> Option<&'a [u8]> {
+    (!start.is_null()).then(|| std::slice::from_raw_parts(start as *const u8, len))
+}
+
+unsafe fn header(m: &c::rd_kafka_message_t) -> Option<&[u8]> {
+    let mut headers = null_mut();
+    Fault::of(c::rd_kafka_message_headers(m, &mut headers)).is_none().then_some(())?;
+    let (mut value, mut len) = (null(), 0);
+    Fault::of(c::rd_kafka_header_get_last(headers, HEADER.as_ptr(), &mut value, &mut len)).is_none().then_some(())?;
+    slice(value as *mut c_void, len)
+}
+
+/// A list of partitions in librdkafka's form.
+struct List(*mut c::rd_kafka_topic_partition_list_t);
+
+impl List {
+    fn of<'a>(places: impl ExactSizeIterator<Item = (&'a str, u32, i64)>) -> Result<List> {
+        // SAFETY: the list is ours; names are copied.
+        let list = List(unsafe { c::rd_kafka_topic_partition_list_new(places.len() as c_int) });
+        for (topic, partition, offset) in places {
+            let name = c_name(topic)?;
+            unsafe { (*c::rd_kafka_topic_partition_list_add(list.0, name.as_ptr(), partition as i32)).offset = offset };
+        }
+        Ok(list)
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: ours.
+        unsafe { c::rd_kafka_topic_partition_list_destroy(self.0) };
+    }
+}

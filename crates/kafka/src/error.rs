@@ -1,0 +1,128 @@
+//! librdkafka's codes as our errors.
+
+use rdkafka::bindings as c;
+use std::ffi::{c_int, CStr};
+use tidewire_change::{Error, ErrorKind};
+
+/// One error of librdkafka or of a broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    code: c_int,
+    text: String,
+}
+
+const ALL_BROKERS_DOWN: c_int = -187;
+const AUTHENTICATION: c_int = -169;
+const SSL: c_int = -181;
+const RESOLVE: c_int = -193;
+const TIMED_OUT: c_int = -185;
+const TRANSPORT: c_int = -195;
+const FATAL: c_int = -150;
+const FENCED: c_int = -144;
+const UNKNOWN_PARTITION: c_int = -190;
+const UNKNOWN_TOPIC: c_int = -188;
+const QUEUE_FULL: c_int = -184;
+const AUTO_OFFSET_RESET: c_int = -140;
+const PARTITION_EOF: c_int = -191;
+
+impl Fault {
+    /// None: no error.
+    pub fn of(code: c::rd_kafka_resp_err_t) -> Option<Fault> {
+        let number = code as c_int;
+        // SAFETY: gives a static string for any code.
+        let text = unsafe { CStr::from_ptr(c::rd_kafka_err2str(code)) };
+        (number != 0).then(|| Fault { code: number, text: text.to_string_lossy().into_owned() })
+    }
+
+    pub fn known(code: c_int, text: String) -> Fault {
+        Fault { code, text }
+    }
+
+    pub fn is_unknown_topic(&self) -> bool {
+        // 3: UNKNOWN_TOPIC_OR_PARTITION
+        matches!(self.code, 3 | UNKNOWN_PARTITION | UNKNOWN_TOPIC)
+    }
+
+    pub fn is_end_of_partition(&self) -> bool {
+        self.code == PARTITION_EOF
+    }
+
+    /// The offset wanted isn't there (any more).
+    pub fn is_out_of_range(&self) -> bool {
+        // 1: OFFSET_OUT_OF_RANGE
+        matches!(self.code, 1 | AUTO_OFFSET_RESET)
+    }
+
+    pub fn is_queue_full(&self) -> bool {
+        self.code == QUEUE_FULL
+    }
+
+    /// Another producer with our transactional id has begun, or the coordinator takes us for dead.
+    pub fn is_fenced(&self) -> bool {
+        // 47: INVALID_PRODUCER_EPOCH, 90: PRODUCER_FENCED, 49: INVALID_PRODUCER_ID_MAPPING
+        matches!(self.code, FENCED | 47 | 49 | 90)
+    }
+
+    pub fn is_vague(&self) -> bool {
+        matches!(self.code, TIMED_OUT | TRANSPORT | ALL_BROKERS_DOWN)
+    }
+
+    /// It is told to everybody who waits for the client; a single connection that is lost isn't.
+    pub fn concerns_the_client(&self) -> bool {
+        matches!(self.code, ALL_BROKERS_DOWN | AUTHENTICATION | SSL | FATAL) || self.kind() == ErrorKind::Invalid
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self.code {
+            AUTHENTICATION | SSL => ErrorKind::Invalid,
+            // Rights, names, sizes and settings that the broker refuses: it says the same the next time.
+            10 | 17 | 18 | 29 | 30 | 31 | 33 | 34 | 35 | 38 | 40 | 42 | 44 | 53 | 54 | 58 | 65 => ErrorKind::Invalid,
+            // INVALID_TIMESTAMP, INVALID_RECORD
+            32 | 87 => ErrorKind::Invalid,
+            _ => ErrorKind::Unavailable,
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self.code {
+            AUTHENTICATION | 58 | 33 | 34 => "check sasl.mechanism, sasl.user and sasl.password in bus.kafka",
+            SSL => {
+                "check bus.kafka.tls: the authority's certificate, and that the name in `brokers` is in the broker's"
+            }
+            29 | 30 | 31 | 53 => {
+                "give the user rights on the topics, the transactional id and the groups of the pipeline"
+            }
+            10 | 18 => "raise bus.kafka.max_message and the topic's max.message.bytes, or leave the table out",
+            38 => "set bus.kafka.replication to at most the number of brokers",
+            ALL_BROKERS_DOWN | TRANSPORT | TIMED_OUT | RESOLVE => "is Kafka up, and bus.kafka.brokers its address?",
+            32 => "the topic's settings refuse the messages: compare them with those of topics that tidewire made",
+            _ => "",
+        }
+    }
+
+    pub fn error(&self, place: impl Into<String>) -> Error {
+        let error = Error::new(self.kind(), format!("Kafka: {}", self.text)).context(place);
+        match self.hint() {
+            "" => error,
+            hint => error.hint(hint),
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// An error of the administrative calls.
+pub(crate) fn of_wrapper(error: &rdkafka::error::KafkaError, place: impl Into<String>) -> Error {
+    let code = match error {
+        rdkafka::error::KafkaError::AdminOp(code) => Some(*code),
+        other => other.rdkafka_error_code(),
+    };
+    match code {
+        Some(code) => Fault { code: code as c_int, text: code.to_string() }.error(place),
+        None => Error::unavailable(format!("Kafka: {error}")).context(place),
+    }
+}

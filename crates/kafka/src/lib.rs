@@ -1,0 +1,33 @@
+//! Owns: Kafka as the bus: topics, appends in Kafka transactions, readers that stand between source transactions.
+//! May import: change, connector, envelope (schemas), librdkafka.
+//! Never imports: other adapters, pipeline.
+//!
+//! ```text
+//!  append ─▶ writer thread ─▶ one Kafka transaction: messages ─▶ acknowledged ─▶ checkpoint, and the ends that
+//!                             the partitions have now (`__progress`) ─▶ commit
+//!  reader thread: `__progress` says up to where ─▶ partitions, put back into the order of the append ─▶ next
+//! ```
+//!
+//! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
+//! was appended, in the order in which it was, over all partitions.
+
+mod admin;
+mod bus;
+mod client;
+mod config;
+mod consumer;
+mod error;
+mod merge;
+mod names;
+mod producer;
+mod reader;
+mod reading;
+mod records;
+mod transaction;
+mod whole;
+mod writer;
+
+pub use bus::KafkaBus;
+pub use config::{Cleanup, Compression, Config, Mechanism, Sasl, Tls};
+pub use names::{kafka_topic, topics_are_apart};
+pub use reader::KafkaReader;

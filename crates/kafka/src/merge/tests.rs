@@ -1,0 +1,141 @@
+use super::*;
+use bytes::Bytes;
+use tidewire_change::Position;
+
+fn at(topic: &str, partition: u32) -> TopicPartition {
+    TopicPartition { topic: topic.into(), partition }
+}
+
+fn boundary(commit: u64) -> Boundary {
+    Boundary { position: Position::new(commit, 0), complete_through: commit as i64 }
+}
+
+fn ends(of: &[(&str, u32, u64)], commit: Option<u64>) -> Ends {
+    let mut told = Ends { boundary: commit.map(boundary), ..Ends::default() };
+    for (topic, partition, end) in of {
+        told.ends.entry(topic.to_string()).or_default().insert(*partition, *end);
+    }
+    told
+}
+
+/// A message whose value is its number.
+fn put(merge: &mut Merge, topic: &str, partition: u32, offset: u64, index: u32) {
+    let part = merge.part(&at(topic, partition)).expect("an append named it");
+    let topic = merge.place(part).topic.clone();
+    let value = Bytes::copy_from_slice(&index.to_be_bytes());
+    let message = FetchedMessage { topic, partition, offset, key: Bytes::new(), value, timestamp: 0 };
+    merge.message(part, Waiting { index, message });
+}
+
+fn all(_: &str) -> bool {
+    true
+}
+
+/// Places and offsets of messages, and the boundary's commit.
+type Taken = (Vec<(String, u64)>, Option<u64>);
+
+fn taken(merge: &mut Merge) -> Option<Taken> {
+    let given = merge.take(1 << 20)?;
+    let messages = given.messages.iter().map(|m| (format!("{}/{}", m.topic, m.partition), m.offset)).collect();
+    Some((messages, given.boundary.map(|b| b.position.commit)))
+}
+
+fn named(list: &[(&str, u64)]) -> Vec<(String, u64)> {
+    list.iter().map(|(place, offset)| (place.to_string(), *offset)).collect()
+}
+
+#[test]
+fn an_append_is_given_out_when_all_of_it_has_come_and_in_its_order() {
+    let mut merge = Merge::default();
+    let fresh = merge.append(0, ends(&[("a", 0, 2), ("b", 1, 2)], Some(5)), all);
+    assert_eq!(fresh, [(at("a", 0), None), (at("b", 1), None)]);
+    put(&mut merge, "a", 0, 0, 1);
+    put(&mut merge, "a", 0, 1, 2);
+    put(&mut merge, "b", 1, 0, 0);
+    assert!(taken(&mut merge).is_none(), "b/1 lacks its second message");
+    put(&mut merge, "b", 1, 1, 3);
+    // What comes behind is of the next append.
+    put(&mut merge, "b", 1, 3, 0);
+    let order = named(&[("b/1", 0), ("a/0", 0), ("a/0", 1), ("b/1", 1)]);
+    assert_eq!(taken(&mut merge), Some((order, Some(5))));
+    assert!(taken(&mut merge).is_none());
+    assert!(merge.append(1, ends(&[("b", 1, 4)], None), all).is_empty(), "it is read already");
+    assert_eq!(taken(&mut merge), Some((named(&[("b/1", 3)]), None)), "inside a source transaction");
+    assert_eq!(merge.bytes(), 0);
+}
+
+#[test]
+fn a_message_that_compaction_took_is_not_waited_for() {
+    let mut merge = Merge::default();
+    merge.append(0, ends(&[("a", 0, 3)], Some(1)), all);
+    put(&mut merge, "a", 0, 1, 1);
+    assert!(taken(&mut merge).is_none());
+    put(&mut merge, "a", 0, 9, 0);
+    assert_eq!(taken(&mut merge), Some((named(&[("a/0", 1)]), Some(1))));
+    merge.append(1, ends(&[("a", 0, 10)], Some(2)), all);
+    assert_eq!(taken(&mut merge), Some((named(&[("a/0", 9)]), Some(2))));
+    // The last is gone, too: the partition's end tells.
+    merge.append(2, ends(&[("a", 0, 12)], Some(3)), all);
+    assert!(taken(&mut merge).is_none());
+    merge.end(0, 11);
+    assert!(taken(&mut merge).is_none(), "the transaction isn't visible there yet");
+    merge.end(0, 13);
+    assert_eq!(taken(&mut merge), Some((vec![], Some(3))));
+}
+
+#[test]
+fn what_the_sink_has_already_is_neither_waited_for_nor_given_out() {
+    let wanted = BTreeMap::from([(at("a", 0), 5)]);
+    let mut merge = Merge::new(wanted, boundary(2), 0);
+    assert_eq!(merge.append(0, ends(&[("a", 0, 3)], Some(1)), all), [(at("a", 0), Some(5))]);
+    merge.append(1, ends(&[("a", 0, 5)], Some(2)), all);
+    assert!(taken(&mut merge).is_none(), "old boundaries without messages say nothing");
+    merge.append(2, ends(&[("a", 0, 6)], Some(3)), all);
+    put(&mut merge, "a", 0, 4, 0);
+    put(&mut merge, "a", 0, 5, 0);
+    assert_eq!(taken(&mut merge), Some((named(&[("a/0", 5)]), Some(3))));
+    merge.append(3, ends(&[], Some(4)), all);
+    assert_eq!(taken(&mut merge), Some((vec![], Some(4))), "a heartbeat passes");
+}
+
+#[test]
+fn a_topic_that_is_not_wanted_is_not_waited_for() {
+    let mut merge = Merge::default();
+    let fresh = merge.append(0, ends(&[("a", 0, 1), ("b", 0, 1)], Some(1)), |topic| topic == "b");
+    assert_eq!(fresh, [(at("b", 0), None)]);
+    put(&mut merge, "b", 0, 0, 7);
+    assert_eq!(taken(&mut merge), Some((named(&[("b/0", 0)]), Some(1))));
+}
+
+#[test]
+fn an_append_larger_than_memory_is_given_out_in_parts_and_its_boundary_last() {
+    let mut merge = Merge::default();
+    merge.append(0, ends(&[("a", 0, 100), ("a", 1, 100)], Some(1)), all);
+    let most = 10 * 68;
+    let (mut got, mut told) = (Vec::new(), None);
+    for offset in 0..100u64 {
+        for partition in 0..2u32 {
+            put(&mut merge, "a", partition, offset, offset as u32 * 2 + partition);
+        }
+        while let Some(given) = merge.take(most) {
+            assert!(told.is_none(), "nothing comes behind the boundary");
+            assert!(given.bytes <= most);
+            got.extend(given.messages.iter().map(|m| u32::from_be_bytes(m.value[..].try_into().unwrap())));
+            told = given.boundary;
+        }
+    }
+    assert_eq!(got, (0..200).collect::<Vec<_>>());
+    assert_eq!(told.map(|b| b.position.commit), Some(1));
+}
+
+#[test]
+fn while_memory_is_short_only_partitions_without_a_message_are_read() {
+    let mut merge = Merge::default();
+    merge.append(0, ends(&[("a", 0, 1), ("b", 0, 1)], Some(1)), all);
+    put(&mut merge, "a", 0, 0, 0);
+    put(&mut merge, "a", 0, 2, 0);
+    let ahead: Vec<_> = merge.ahead().into_iter().map(|part| merge.place(part).clone()).collect();
+    assert_eq!(ahead, [at("a", 0)]);
+    put(&mut merge, "b", 0, 0, 1);
+    assert!(taken(&mut merge).is_some());
+}

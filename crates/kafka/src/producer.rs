@@ -1,0 +1,229 @@
+//! A producer whose outcomes are awaited one transaction at a time.
+
+use crate::client::{c_name, locked, Client};
+use crate::error::Fault;
+use rdkafka::bindings as c;
+use rdkafka::bindings::rd_kafka_vtype_t as v;
+use rdkafka::ClientConfig;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use tidewire_change::Result;
+
+pub(crate) struct Producer {
+    /// More than this doesn't wait for its outcome, but for one message that is larger.
+    queue_bytes: usize,
+    topics: HashMap<String, Topic>,
+    client: Client,
+}
+
+/// librdkafka's handle of a topic, of this producer.
+#[derive(Clone, Copy)]
+pub(crate) struct Topic(*mut c::rd_kafka_topic_t);
+
+// SAFETY: as the client's.
+unsafe impl Send for Topic {}
+
+/// One message to be produced.
+pub(crate) struct Produced<'a> {
+    pub topic: Topic,
+    pub partition: u32,
+    pub key: Option<&'a [u8]>,
+    /// Empty: a tombstone.
+    pub value: &'a [u8],
+    pub timestamp_ms: i64,
+    pub header: &'a [u8],
+    /// The place in `Reports::ends` that its offset goes to.
+    pub slot: usize,
+}
+
+/// The one header that our messages have.
+pub(crate) const HEADER: &std::ffi::CStr = c"tw";
+
+/// How a call of a transaction failed.
+pub(crate) struct Failure {
+    pub fault: Fault,
+    pub is_fatal: bool,
+    pub is_retriable: bool,
+}
+
+const POLL_MS: c_int = 50;
+
+impl Producer {
+    pub fn new(settings: &ClientConfig, queue_bytes: usize) -> Result<Producer> {
+        let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_PRODUCER, settings)?;
+        Ok(Producer { queue_bytes, topics: HashMap::new(), client })
+    }
+
+    pub fn topic(&mut self, name: &str) -> Result<Topic> {
+        if let Some(topic) = self.topics.get(name) {
+            return Ok(*topic);
+        }
+        let name_c = c_name(name)?;
+        // SAFETY: the handle is destroyed with the producer.
+        let topic = Topic(unsafe { c::rd_kafka_topic_new(self.client.rk(), name_c.as_ptr(), null_mut()) });
+        self.topics.insert(name.to_string(), topic);
+        Ok(topic)
+    }
+
+    /// Forgets the outcomes of messages before; `slots` places for ends from here on.
+    pub fn start(&self, slots: usize) {
+        let mut reports = locked(&self.client.notes().reports);
+        reports.ends = vec![0; slots];
+        reports.failed = None;
+    }
+
+    /// Copies the message into the producer's queue; waits for room in it.
+    pub fn produce(&self, message: &Produced<'_>) -> Result<(), Fault> {
+        let bytes = message.value.len() + message.key.map_or(0, <[u8]>::len);
+        loop {
+            let (is_full, failed) = {
+                let reports = locked(&self.client.notes().reports);
+                let is_full = reports.outstanding > 0 && reports.queued_bytes + bytes > self.queue_bytes;
+                (is_full, reports.failed.clone())
+            };
+            if let Some(fault) = failed {
+                return Err(self.client.because(fault));
+            }
+            if !is_full {
+                match self.try_produce(message) {
+                    None => break,
+                    Some(fault) if fault.is_queue_full() => {}
+                    Some(fault) => return Err(fault),
+                }
+            }
+            self.poll();
+        }
+        let mut reports = locked(&self.client.notes().reports);
+        reports.outstanding += 1;
+        reports.queued_bytes += bytes;
+        Ok(())
+    }
+
+    fn try_produce(&self, m: &Produced<'_>) -> Option<Fault> {
+        let (key, key_len) = m.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
+        let value = if m.value.is_empty() { null_mut() } else { bytes(m.value) };
+        // SAFETY: tags and arguments as rd_kafka_producev wants them; everything is copied by the call.
+        let code = unsafe {
+            c::rd_kafka_producev(
+                self.client.rk(),
+                v::RD_KAFKA_VTYPE_RKT as c_int,
+                m.topic.0,
+                v::RD_KAFKA_VTYPE_PARTITION as c_int,
+                m.partition as i32 as c_int,
+                v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
+                c::RD_KAFKA_MSG_F_COPY as c_int,
+                v::RD_KAFKA_VTYPE_VALUE as c_int,
+                value,
+                m.value.len(),
+                v::RD_KAFKA_VTYPE_KEY as c_int,
+                key,
+                key_len,
+                v::RD_KAFKA_VTYPE_OPAQUE as c_int,
+                m.slot as *mut c_void,
+                v::RD_KAFKA_VTYPE_TIMESTAMP as c_int,
+                m.timestamp_ms,
+                v::RD_KAFKA_VTYPE_HEADER as c_int,
+                HEADER.as_ptr() as *const c_char,
+                bytes(m.header),
+                m.header.len() as isize,
+                v::RD_KAFKA_VTYPE_END as c_int,
+            )
+        };
+        Fault::of(code)
+    }
+
+    fn poll(&self) {
+        // SAFETY: serves this client's callbacks.
+        unsafe { c::rd_kafka_poll(self.client.rk(), POLL_MS) };
+    }
+
+    /// Waits until every message has its outcome; each has one within `message.timeout.ms`.
+    pub fn settle(&self) -> Result<Vec<u64>, Fault> {
+        // SAFETY: sends what waits for company, without waiting itself.
+        unsafe { c::rd_kafka_flush(self.client.rk(), 0) };
+        loop {
+            {
+                let reports = locked(&self.client.notes().reports);
+                match (&reports.failed, reports.outstanding) {
+                    (Some(fault), _) => return Err(self.client.because(fault.clone())),
+                    (None, 0) => return Ok(reports.ends.clone()),
+                    (None, _) => {}
+                }
+            }
+            self.poll();
+        }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Fences older producers of our transactional id; what they left open is ended.
+    pub fn init(&self, wait_ms: c_int) -> Result<(), Failure> {
+        // SAFETY: plain call.
+        failure(unsafe { c::rd_kafka_init_transactions(self.client.rk(), wait_ms) })
+    }
+
+    pub fn begin(&self) -> Result<(), Failure> {
+        // SAFETY: plain call.
+        failure(unsafe { c::rd_kafka_begin_transaction(self.client.rk()) })
+    }
+
+    pub fn commit(&self, wait_ms: c_int) -> Result<(), Failure> {
+        // SAFETY: plain call.
+        failure(unsafe { c::rd_kafka_commit_transaction(self.client.rk(), wait_ms) })
+    }
+
+    pub fn abort(&self, wait_ms: c_int) -> Result<(), Failure> {
+        // SAFETY: plain calls; messages that wait are dropped, since they would hold up the abort.
+        let aborted = unsafe {
+            c::rd_kafka_purge(self.client.rk(), c::RD_KAFKA_PURGE_F_QUEUE as c_int);
+            failure(c::rd_kafka_abort_transaction(self.client.rk(), wait_ms))
+        };
+        // An outcome that comes late must not be taken for one of the next transaction.
+        while aborted.is_ok() && locked(&self.client.notes().reports).outstanding > 0 {
+            self.poll();
+        }
+        aborted
+    }
+}
+
+fn bytes(slice: &[u8]) -> *mut c_void {
+    slice.as_ptr() as *mut c_void
+}
+
+/// Takes the error of a call; none: it went well.
+pub(crate) fn failure_of(error: *mut c::rd_kafka_error_t) -> Option<Fault> {
+    failure(error).err().map(|failure| failure.fault)
+}
+
+fn failure(error: *mut c::rd_kafka_error_t) -> Result<(), Failure> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the error is ours to look at and to destroy.
+    unsafe {
+        let text = std::ffi::CStr::from_ptr(c::rd_kafka_error_string(error)).to_string_lossy().into_owned();
+        let failure = Failure {
+            fault: Fault::known(c::rd_kafka_error_code(error) as c_int, text),
+            is_fatal: c::rd_kafka_error_is_fatal(error) != 0,
+            is_retriable: c::rd_kafka_error_is_retriable(error) != 0,
+        };
+        c::rd_kafka_error_destroy(error);
+        Err(failure)
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // SAFETY: the handles are ours; nobody waits for the messages that are still there.
+        unsafe {
+            for topic in self.topics.values() {
+                c::rd_kafka_topic_destroy(topic.0);
+            }
+            let flags = c::RD_KAFKA_PURGE_F_QUEUE | c::RD_KAFKA_PURGE_F_INFLIGHT;
+            c::rd_kafka_purge(self.client.rk(), flags as c_int);
+        }
+    }
+}

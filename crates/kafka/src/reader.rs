@@ -1,0 +1,102 @@
+//! One reader for one sink: what the port asks for. The work is done by a thread (`reading`).
+
+use crate::config::Config;
+use crate::reading::{Command, Fresh, Reading};
+use crate::records::MARKS;
+use std::collections::BTreeSet;
+use std::sync::{mpsc, Arc};
+use tidewire_change::{Error, Progress, Result, TopicPartition};
+use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched};
+use tokio::sync::{mpsc as channel, oneshot};
+
+/// Batches that wait for the sink. Their bytes hold credit.
+const READY: usize = 2;
+
+/// Reads the bus for one sink; made by `KafkaBus::reader`.
+///
+/// `seek` fails with `Lost` when the progress is of another bus, or of messages that are no longer there, and `next` when
+/// messages that are wanted were deleted meanwhile. Both with `Unavailable` when no broker answers.
+pub struct KafkaReader {
+    commands: mpsc::Sender<Command>,
+    wake: crate::reading::Wake,
+    fetched: channel::Receiver<Result<Fresh>>,
+    has_sought: bool,
+    /// Of what was returned last.
+    bus: u64,
+    next_append: u64,
+}
+
+impl KafkaReader {
+    /// `name`: also names the consumer group that offsets are noted for, for tools.
+    pub fn open(config: Config, name: &str, budget: Budget, topics: Option<BTreeSet<String>>) -> Result<KafkaReader> {
+        let (commands, queue) = mpsc::channel();
+        let wake = crate::reading::Wake::default();
+        let group = format!("tidewire-{}-{name}", config.pipeline);
+        let (told, fetched) = channel::channel(READY);
+        let reading = Reading::new(config, group, budget, topics, wake.clone(), told);
+        std::thread::Builder::new()
+            .name("kafka-reader".to_string())
+            .spawn(move || reading.run(queue))
+            .map_err(|error| Error::io(error, "the thread that reads from Kafka"))?;
+        Ok(KafkaReader { commands, wake, fetched, has_sought: false, bus: 0, next_append: 0 })
+    }
+
+    fn tell(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| stopped())?;
+        self.wake.wake();
+        Ok(())
+    }
+
+    async fn seek_to(&mut self, progress: Progress) -> Result<()> {
+        let (told, fetched) = channel::channel(READY);
+        let (done, outcome) = oneshot::channel();
+        self.fetched = fetched;
+        self.tell(Command::Seek { progress, told, done })?;
+        (self.bus, self.next_append) = outcome.await.map_err(|_| stopped())??;
+        self.has_sought = true;
+        Ok(())
+    }
+
+    async fn fetch(&mut self) -> Result<Fetched> {
+        if !self.has_sought {
+            return Err(Error::bug("the bus was read before it was said from where"));
+        }
+        let fresh = self.fetched.recv().await.ok_or_else(stopped)??;
+        // From here on nothing waits: the marks move together with what is returned.
+        (self.bus, self.next_append) = (fresh.bus, fresh.next_append);
+        Ok(fresh.fetched)
+    }
+}
+
+fn stopped() -> Error {
+    Error::unavailable("the thread that reads from Kafka has stopped")
+}
+
+impl BusReader for KafkaReader {
+    fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.seek_to(progress.clone()))
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Fetched>> {
+        Box::pin(self.fetch())
+    }
+
+    fn marks(&self) -> Vec<(TopicPartition, u64)> {
+        let topic: Arc<str> = MARKS.into();
+        let at = |partition| TopicPartition { topic: topic.clone(), partition };
+        vec![(at(0), self.bus), (at(1), self.next_append)]
+    }
+
+    /// Notes the offsets for tools that watch consumer groups. Where the reader goes on is what its sink says.
+    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
+        let told = self.tell(Command::Note(progress.clone()));
+        Box::pin(async move { told })
+    }
+}
+
+/// The thread ends at its next look.
+impl Drop for KafkaReader {
+    fn drop(&mut self) {
+        let _ = self.tell(Command::End);
+    }
+}

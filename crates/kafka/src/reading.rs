@@ -1,0 +1,322 @@
+//! The reader's thread: polls the consumer, merges, and hands out what is whole.
+
+use crate::client::locked;
+use crate::config::Config;
+use crate::consumer::{Consumer, Event, Queue};
+use crate::merge::{Given, Merge, Waiting};
+use crate::names::kafka_topic;
+use crate::records::{self, Ends, MARKS, PROGRESS};
+use crate::whole;
+use bytes::Bytes;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{mpsc, Arc, Mutex};
+use std::time::Duration;
+use tidewire_change::{topic, Error, Progress, Result, TopicPartition};
+use tidewire_connector::{Budget, Credit, Fetched, FetchedMessage};
+use tokio::sync::{mpsc as channel, oneshot};
+
+pub(crate) enum Command {
+    Seek { progress: Progress, told: channel::Sender<Result<Fresh>>, done: oneshot::Sender<Result<(u64, u64)>> },
+    Note(Progress),
+    End,
+}
+
+/// What is handed out, and the reader's marks behind it.
+pub(crate) struct Fresh {
+    pub fetched: Fetched,
+    pub bus: u64,
+    pub next_append: u64,
+}
+
+/// Ends the thread's wait for messages.
+#[derive(Clone, Default)]
+pub(crate) struct Wake(Arc<Mutex<Option<Arc<Queue>>>>);
+
+impl Wake {
+    pub fn wake(&self) {
+        if let Some(queue) = &*locked(&self.0) {
+            queue.wake();
+        }
+    }
+}
+
+const POLL: Duration = Duration::from_millis(200);
+/// Between two looks whether the sink has taken what waits for it.
+const LOOK: Duration = Duration::from_millis(2);
+/// What one batch has at most, about.
+const BATCH_BYTES: usize = 1 << 20;
+/// Appends that are known and not given out yet.
+const APPENDS: usize = 4096;
+
+pub(crate) struct Reading {
+    config: Config,
+    group: String,
+    topics: Option<BTreeSet<String>>,
+    wake: Wake,
+    told: channel::Sender<Result<Fresh>>,
+    budget: Budget,
+    /// What librdkafka and the merge may hold: taken from the budget for good.
+    _reserved: Option<Credit>,
+    share: usize,
+    open: Option<Open>,
+}
+
+/// While the bus is being read.
+struct Open {
+    consumer: Consumer,
+    merge: Merge,
+    bus: u64,
+    progress: String,
+    /// Kafka's name of each of our topics that is read, and back.
+    names: HashMap<Arc<str>, String>,
+    topics: HashMap<String, Arc<str>>,
+    paused: Vec<TopicPartition>,
+    progress_is_paused: bool,
+    /// Ready, but the sink has no room or no credit for it.
+    held: Option<(Fresh, usize)>,
+}
+
+impl Reading {
+    pub fn new(
+        config: Config,
+        group: String,
+        budget: Budget,
+        topics: Option<BTreeSet<String>>,
+        wake: Wake,
+        told: channel::Sender<Result<Fresh>>,
+    ) -> Reading {
+        let share = (budget.capacity_bytes() / 2).min(64 << 20);
+        let _reserved = budget.try_take(share);
+        Reading { config, group, topics, wake, told, budget, _reserved, share, open: None }
+    }
+
+    pub fn run(mut self, commands: mpsc::Receiver<Command>) {
+        loop {
+            let waits = self.open.as_ref().is_none_or(|open| open.held.is_some());
+            let command = match (&self.open, waits) {
+                (None, _) => commands.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                (Some(_), true) => commands.recv_timeout(LOOK),
+                (Some(_), false) => commands.try_recv().map_err(|error| match error {
+                    mpsc::TryRecvError::Empty => mpsc::RecvTimeoutError::Timeout,
+                    mpsc::TryRecvError::Disconnected => mpsc::RecvTimeoutError::Disconnected,
+                }),
+            };
+            match command {
+                Ok(Command::End) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Ok(Command::Seek { progress, told, done }) => {
+                    self.told = told;
+                    let _ = done.send(self.seek(&progress));
+                }
+                Ok(Command::Note(progress)) => self.note(&progress),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if let Err(error) = self.turn() {
+                        // Told once; the next thing is a new seek.
+                        self.close();
+                        let _ = self.told.try_send(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        *locked(&self.wake.0) = None;
+        self.open = None;
+    }
+
+    /// Starts at `progress`; returns which bus this is and the record of `__progress` that comes next.
+    fn seek(&mut self, progress: &Progress) -> Result<(u64, u64)> {
+        self.close();
+        let state = whole::state(&self.config)?.ok_or_else(|| {
+            Error::unavailable(format!("there is no bus at {}.* yet", self.config.topic_prefix))
+                .hint("start the process that captures: it makes the topics")
+        })?;
+        let consumer = Consumer::new(&self.config.consumer(&self.group, self.share / 2))?;
+        let name = kafka_topic(&self.config.topic_prefix, PROGRESS);
+        let (low, high) = consumer.client().watermarks(&name, 0)?.unwrap_or((0, 0));
+        let from = match self.mark(progress, state.bus)? {
+            Some(from) if from < low => {
+                let what = format!("what was appended at {from} to {} of {name} is deleted already", low - 1);
+                return Err(lost(what, &self.group).hint("the sink was away for longer than bus.kafka.retention"));
+            }
+            Some(from) if from > high => {
+                return Err(lost(format!("its sink has read {from} appends, but {name} ends at {high}"), &self.group));
+            }
+            from => from.unwrap_or(low),
+        };
+        consumer.add(&[(&name, 0, Some(from))])?;
+        let wanted = progress.offsets.iter().filter(|(place, _)| records::is_delivered(&place.topic));
+        let wanted = wanted.map(|(place, next)| (place.clone(), *next)).collect();
+        *locked(&self.wake.0) = Some(consumer.queue());
+        self.open = Some(Open {
+            consumer,
+            merge: Merge::new(wanted, progress.boundary, from),
+            bus: state.bus,
+            progress: name,
+            names: HashMap::new(),
+            topics: HashMap::new(),
+            paused: Vec::new(),
+            progress_is_paused: false,
+            held: None,
+        });
+        Ok((state.bus, from))
+    }
+
+    /// Where in `__progress` to go on. Offsets of another bus say nothing here. None: at its start.
+    fn mark(&self, progress: &Progress, bus: u64) -> Result<Option<u64>> {
+        let mark = |partition| progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition }).copied();
+        if let Some(told) = mark(0) {
+            return match told == bus {
+                true => Ok(mark(1)),
+                false => Err(lost("its sink was filled from another bus", &self.group)),
+            };
+        }
+        // Whoever reads here keeps the marks with the offsets.
+        match progress.offsets.iter().any(|(place, next)| !topic::is_internal(&place.topic) && *next > 0) {
+            true => Err(lost("its sink has progress, but none of this bus", &self.group)),
+            false => Ok(None),
+        }
+    }
+
+    fn note(&mut self, progress: &Progress) {
+        let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
+        let name = |topic: &str| kafka_topic(&self.config.topic_prefix, topic);
+        let offsets: Vec<_> = tables.map(|(place, next)| (name(&place.topic), place.partition, *next)).collect();
+        let Some(open) = self.open.as_ref().filter(|_| !offsets.is_empty()) else { return };
+        if let Err(error) = open.consumer.note_offsets(&offsets) {
+            tracing::debug!(%error, "offsets were not noted for the tools that watch groups");
+        }
+    }
+
+    /// One look: hand out what is ready, else read.
+    fn turn(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let most = BATCH_BYTES.min(self.share / 4).max(1);
+        if open.held.is_none() {
+            open.held = open.merge.take(most).map(|given| open.fresh(given));
+        }
+        if let Some((fresh, bytes)) = open.held.take() {
+            let room = self.budget.capacity_bytes().saturating_sub(self.share);
+            match hand_out(&self.told, &self.budget, fresh, bytes, room) {
+                None => return open.balance(self.share / 2),
+                Some(fresh) => open.held = Some((fresh, bytes)),
+            }
+            return Ok(());
+        }
+        open.balance(self.share / 2)?;
+        open.read(&self.config.topic_prefix, &self.topics)
+    }
+}
+
+/// Gives it back when the sink isn't ready for it.
+fn hand_out(
+    to: &channel::Sender<Result<Fresh>>,
+    budget: &Budget,
+    mut fresh: Fresh,
+    bytes: usize,
+    room: usize,
+) -> Option<Fresh> {
+    let Ok(place) = to.try_reserve() else { return Some(fresh) };
+    if bytes > 0 {
+        let Some(credit) = budget.try_take(bytes.min(room)) else { return Some(fresh) };
+        fresh.fetched.credit = credit;
+    }
+    place.send(Ok(fresh));
+    None
+}
+
+impl Open {
+    fn fresh(&self, given: Given) -> (Fresh, usize) {
+        let fetched = Fetched { messages: given.messages, boundary: given.boundary, credit: Credit::none() };
+        (Fresh { fetched, bus: self.bus, next_append: given.next_append }, given.bytes)
+    }
+
+    /// While more waits than there is room for, only partitions are read of which nothing waits.
+    fn balance(&mut self, room: usize) -> Result<()> {
+        if self.merge.appends() > APPENDS && !self.progress_is_paused {
+            self.consumer.pause(&[(&self.progress, 0)], true)?;
+            self.progress_is_paused = true;
+        } else if self.merge.appends() < APPENDS / 2 && self.progress_is_paused {
+            self.consumer.pause(&[(&self.progress, 0)], false)?;
+            self.progress_is_paused = false;
+        }
+        if self.merge.bytes() > room {
+            let ahead: Vec<_> = self.merge.ahead().into_iter().map(|part| self.merge.place(part).clone()).collect();
+            let fresh: Vec<_> = ahead.into_iter().filter(|place| !self.paused.contains(place)).collect();
+            self.set_paused(&fresh, true)?;
+            self.paused.extend(fresh);
+        } else if self.merge.bytes() < room / 2 && !self.paused.is_empty() {
+            let paused = std::mem::take(&mut self.paused);
+            self.set_paused(&paused, false)?;
+        }
+        Ok(())
+    }
+
+    fn set_paused(&self, places: &[TopicPartition], pause: bool) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<_> = places.iter().map(|place| (self.names[&place.topic].as_str(), place.partition)).collect();
+        self.consumer.pause(&named, pause)
+    }
+
+    fn read(&mut self, prefix: &str, topics: &Option<BTreeSet<String>>) -> Result<()> {
+        let Open { consumer, merge, progress, names, topics: known, .. } = self;
+        let mut begin = Vec::new();
+        let wants = |name: &str| name == topic::SCHEMAS || topics.as_ref().is_none_or(|topics| topics.contains(name));
+        consumer.poll(POLL, |event| {
+            match event {
+                Event::Message { topic, offset, value, .. } if topic == progress.as_str() => {
+                    begin.extend(merge.append(offset, Ends::decode(value, offset)?, wants));
+                }
+                Event::Message { topic, partition, offset, key, value, header, timestamp_ms } => {
+                    let Some(part) = part(merge, known, topic, partition) else { return Ok(()) };
+                    let (key, timestamp) = whole::content(key, header, timestamp_ms);
+                    // What another program wrote comes right behind what it stands behind.
+                    let index = header.and_then(records::of_header).map_or(0, |(index, _)| index);
+                    let (topic, value) = (merge.place(part).topic.clone(), Bytes::copy_from_slice(value));
+                    let message = FetchedMessage { topic, partition, offset, key, value, timestamp };
+                    merge.message(part, Waiting { index, message });
+                }
+                Event::End { topic, partition, offset } => {
+                    if let Some(part) = part(merge, known, topic, partition) {
+                        merge.end(part, offset);
+                    }
+                }
+                Event::Failed { topic, partition, fault } if fault.is_out_of_range() => {
+                    let place = format!("{}/{partition}", topic.unwrap_or("?"));
+                    let what = format!("what comes next in {place} isn't there: {fault}");
+                    return Err(
+                        lost(what, "reader").hint("the sink was away for longer than the topic keeps its messages")
+                    );
+                }
+                Event::Failed { topic, fault, .. } => {
+                    return Err(fault.error(topic.map_or("reading".to_string(), |topic| format!("topic {topic}"))));
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(fault) = consumer.client().trouble() {
+            return Err(fault.error("reading"));
+        }
+        for (place, _) in &begin {
+            let name = kafka_topic(prefix, &place.topic);
+            known.insert(name.clone(), place.topic.clone());
+            names.insert(place.topic.clone(), name);
+        }
+        if !begin.is_empty() {
+            let places: Vec<_> =
+                begin.iter().map(|(place, from)| (names[&place.topic].as_str(), place.partition, *from)).collect();
+            consumer.add(&places)?;
+        }
+        Ok(())
+    }
+}
+
+fn part(merge: &Merge, known: &HashMap<String, Arc<str>>, topic: &str, partition: u32) -> Option<usize> {
+    merge.part(&TopicPartition { topic: known.get(topic)?.clone(), partition })
+}
+
+fn lost(what: impl Into<String>, group: &str) -> Error {
+    Error::lost(what).context(format!("reader {group}")).hint("the sink is compared with the source and mended")
+}

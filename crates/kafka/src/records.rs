@@ -1,0 +1,169 @@
+//! What lies on the bus beside the tables' messages.
+//!
+//! * `__checkpoint` (compacted): the state of the bus, each time all of it.
+//! * `__progress`: per append one record in the same Kafka transaction: where each partition that it touched ends now, and the
+//!   boundary, if a source transaction ends there.
+//! * `__topics` (compacted): which table's messages lie in which topic.
+//! * The header of every message: its number in the append, and its time to the microsecond.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Result};
+
+pub(crate) const CHECKPOINT: &str = "__checkpoint";
+pub(crate) const PROGRESS: &str = "__progress";
+/// Names: our topic → Kafka's, which can't be turned back where characters were replaced.
+pub(crate) const TOPICS: &str = "__topics";
+/// The topic under which a reader's progress tells the bus that it read (partition 0) and the next record of `__progress`
+/// (partition 1).
+pub(crate) const MARKS: &str = "__kafka";
+
+const VERSION: u8 = 1;
+
+/// Which bus this is, who writes to it, and up to where it covers the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub pipeline: String,
+    /// Chosen when the bus was made.
+    pub bus: u64,
+    /// The process that captures.
+    pub instance: u64,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+impl State {
+    pub fn encode(&self) -> Bytes {
+        let resume = self.checkpoint.as_ref().map_or(0, |c| c.resume.len());
+        let mut out = BytesMut::with_capacity(64 + self.pipeline.len() + resume);
+        out.put_u8(VERSION);
+        out.put_u64(self.bus);
+        out.put_u64(self.instance);
+        out.put_u16(self.pipeline.len() as u16);
+        out.put_slice(self.pipeline.as_bytes());
+        if let Some(checkpoint) = &self.checkpoint {
+            out.put_u64(checkpoint.position.commit);
+            out.put_u32(checkpoint.position.ordinal);
+            out.put_i64(checkpoint.complete_through);
+            out.put_slice(&checkpoint.resume);
+        }
+        out.freeze()
+    }
+
+    pub fn decode(value: Bytes) -> Result<State> {
+        Self::take(value).ok_or_else(|| {
+            Error::invalid(format!("the last record of the topic {CHECKPOINT} isn't one of this version"))
+                .hint("was something else written to it? use a topic_prefix of its own, or the version that wrote it")
+        })
+    }
+
+    fn take(mut value: Bytes) -> Option<State> {
+        if value.try_get_u8().ok()? != VERSION {
+            return None;
+        }
+        let (bus, instance) = (value.try_get_u64().ok()?, value.try_get_u64().ok()?);
+        let len = value.try_get_u16().ok()? as usize;
+        let name = (value.len() >= len).then(|| value.split_to(len))?;
+        let pipeline = String::from_utf8(name.to_vec()).ok()?;
+        if value.is_empty() {
+            return Some(State { pipeline, bus, instance, checkpoint: None });
+        }
+        let position = Position::new(value.try_get_u64().ok()?, value.try_get_u32().ok()?);
+        let complete_through = value.try_get_i64().ok()?;
+        Some(State {
+            pipeline,
+            bus,
+            instance,
+            checkpoint: Some(Checkpoint { position, complete_through, resume: value }),
+        })
+    }
+}
+
+/// One append, as readers see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ends {
+    pub boundary: Option<Boundary>,
+    /// Topic (ours) → partition → the offset behind its last message.
+    pub ends: BTreeMap<String, BTreeMap<u32, u64>>,
+}
+
+impl Ends {
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Error::bug("a record of progress has no JSON form").caused_by(error))
+    }
+
+    pub fn decode(value: &[u8], offset: u64) -> Result<Ends> {
+        serde_json::from_slice(value).map_err(|error| {
+            Error::invalid(format!("the record {offset} of the topic {PROGRESS} can't be read: {error}"))
+                .hint("was something else written to it? nothing but tidewire may")
+        })
+    }
+}
+
+/// Is it read by sinks? The other internal topics are for the pipeline alone.
+pub(crate) fn is_delivered(topic: &str) -> bool {
+    !topic::is_internal(topic) || topic == topic::SCHEMAS
+}
+
+pub(crate) const HEADER_BYTES: usize = 12;
+
+pub(crate) fn header(index: u32, timestamp: i64) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..4].copy_from_slice(&index.to_be_bytes());
+    bytes[4..].copy_from_slice(&timestamp.to_be_bytes());
+    bytes
+}
+
+/// Number and time; none: another program wrote the message.
+pub(crate) fn of_header(bytes: &[u8]) -> Option<(u32, i64)> {
+    let index = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
+    let timestamp = i64::from_be_bytes(bytes.get(4..)?.try_into().ok()?);
+    Some((index, timestamp))
+}
+
+/// A key for a message that has none, on a compacted topic, which takes no message without: no other message has it, so it
+/// stays. No row's key begins like that: keys are text, or lengths of text.
+const NO_KEY: [u8; 4] = [0xff; 4];
+
+pub(crate) fn own_key(instance: u64, number: u64) -> [u8; 20] {
+    let mut key = [0xff; 20];
+    key[4..12].copy_from_slice(&instance.to_be_bytes());
+    key[12..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub(crate) fn is_own_key(key: &[u8]) -> bool {
+    key.len() == 20 && key.starts_with(&NO_KEY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_comes_back_as_it_was_and_damaged_bytes_are_refused() {
+        let checkpoint = Checkpoint { position: Position::new(77, 3), complete_through: -5, resume: "resume".into() };
+        let mut state = State { pipeline: "main".into(), bus: 9, instance: 4, checkpoint: None };
+        assert_eq!(State::decode(state.encode()).unwrap(), state);
+        state.checkpoint = Some(checkpoint);
+        let bytes = state.encode();
+        assert_eq!(State::decode(bytes.clone()).unwrap(), state);
+        for len in 0..bytes.len() - "resume".len() {
+            // Cut right behind the name it is a state without a checkpoint.
+            assert!(State::decode(bytes.slice(..len)).map_or(true, |cut| cut.checkpoint.is_none()), "{len}");
+        }
+        assert!(State::decode(Bytes::from_static(b"{}")).is_err());
+    }
+
+    #[test]
+    fn ends_and_headers_come_back_as_they_were() {
+        let mut ends =
+            Ends { boundary: Some(Boundary { position: Position::new(5, 1), complete_through: 3 }), ..Ends::default() };
+        ends.ends.entry("public.orders".into()).or_default().insert(2, 40);
+        assert_eq!(Ends::decode(&ends.encode().unwrap(), 0).unwrap(), ends);
+        assert!(Ends::decode(b"[]", 0).is_err());
+        assert_eq!(of_header(&header(7, -9)), Some((7, -9)));
+        assert_eq!(of_header(b"abc"), None);
+        assert!(is_own_key(&own_key(3, 4)) && !is_own_key(b"\xff\xff\xff\xff"));
+    }
+}

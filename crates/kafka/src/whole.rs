@@ -1,0 +1,113 @@
+//! Reading a topic for what it says now: whole, or its last message.
+
+use crate::config::Config;
+use crate::consumer::{Consumer, Event};
+use crate::names::kafka_topic;
+use crate::records::{self, State, CHECKPOINT, TOPICS};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tidewire_change::{Error, Result};
+use tidewire_connector::FetchedMessage;
+
+/// Without any sign of life for so long the brokers are taken for gone.
+const PATIENCE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Bytes that a look may hold in librdkafka.
+const LOOK_BYTES: usize = 4 << 20;
+
+pub(crate) fn consumer(config: &Config) -> Result<Consumer> {
+    Consumer::new(&config.consumer("tidewire-look", LOOK_BYTES))
+}
+
+/// All messages of a topic (by our name), oldest first per partition; none when there is no such topic. Blocks.
+pub(crate) fn read_topic(config: &Config, topic: &str) -> Result<Vec<FetchedMessage>> {
+    let mut consumer = consumer(config)?;
+    let name = kafka_topic(&config.topic_prefix, topic);
+    let mut starts = Vec::new();
+    for partition in 0..consumer.client().partitions(&name)?.unwrap_or(0) {
+        starts.push((partition, None));
+    }
+    let (shared, mut found): (Arc<str>, _) = (topic.into(), Vec::new());
+    read(&mut consumer, &name, &starts, |message| {
+        found.push(FetchedMessage { topic: shared.clone(), ..message });
+    })?;
+    found.sort_by_key(|message| (message.partition, message.offset));
+    Ok(found)
+}
+
+/// Our topics of tables, by Kafka's names. Blocks.
+pub(crate) fn tables(config: &Config) -> Result<BTreeMap<String, String>> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    Ok(read_topic(config, TOPICS)?.iter().map(|named| (text(&named.value), text(&named.key))).collect())
+}
+
+/// The state of the bus; none: it isn't made yet. Blocks.
+pub(crate) fn state(config: &Config) -> Result<Option<State>> {
+    let mut consumer = consumer(config)?;
+    let name = kafka_topic(&config.topic_prefix, CHECKPOINT);
+    if consumer.client().partitions(&name)?.is_none() {
+        return Ok(None);
+    }
+    let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(None) };
+    // The last record lies near the end; behind it there may be markers of transactions and what was rolled back.
+    let mut back = 16;
+    loop {
+        let from = high.saturating_sub(back).max(low);
+        let mut last = None;
+        if from < high {
+            read(&mut consumer, &name, &[(0, Some(from))], |message| last = Some(message.value))?;
+            consumer.clear()?;
+        }
+        match last {
+            Some(value) => return State::decode(value).map(Some),
+            None if from == low => return Ok(None),
+            None => back *= 16,
+        }
+    }
+}
+
+/// Reads partitions from an offset (none: their first) up to what is their end now.
+pub(crate) fn read(
+    consumer: &mut Consumer,
+    name: &str,
+    starts: &[(u32, Option<u64>)],
+    mut each: impl FnMut(FetchedMessage),
+) -> Result<()> {
+    let places: Vec<_> = starts.iter().map(|(partition, from)| (name, *partition, *from)).collect();
+    consumer.add(&places)?;
+    let mut open: BTreeMap<u32, ()> = starts.iter().map(|(partition, _)| (*partition, ())).collect();
+    let none: Arc<str> = "".into();
+    let mut idle = Duration::ZERO;
+    while !open.is_empty() {
+        let count = consumer.poll(POLL, |event| {
+            match event {
+                Event::Message { partition, offset, key, value, header, timestamp_ms, .. } => {
+                    let (key, timestamp) = content(key, header, timestamp_ms);
+                    let value = Bytes::copy_from_slice(value);
+                    each(FetchedMessage { topic: none.clone(), partition, offset, key, value, timestamp });
+                }
+                Event::End { partition, .. } => {
+                    open.remove(&partition);
+                }
+                Event::Failed { fault, .. } => return Err(fault.error(format!("reading the topic {name}"))),
+            }
+            Ok(())
+        })?;
+        idle = if count == 0 { idle + POLL } else { Duration::ZERO };
+        if idle >= PATIENCE {
+            let quiet = || Error::unavailable(format!("Kafka gave nothing of the topic {name} for {PATIENCE:?}"));
+            return Err(consumer.client().trouble().map_or_else(quiet, |fault| fault.error(format!("topic {name}"))));
+        }
+    }
+    Ok(())
+}
+
+/// Key and time of a message as they were appended.
+pub(crate) fn content(key: Option<&[u8]>, header: Option<&[u8]>, timestamp_ms: i64) -> (Bytes, i64) {
+    let key = key.filter(|key| !records::is_own_key(key)).map_or(Bytes::new(), Bytes::copy_from_slice);
+    let timestamp = header.and_then(records::of_header).map_or(timestamp_ms.saturating_mul(1000), |(_, micros)| micros);
+    (key, timestamp)
+}

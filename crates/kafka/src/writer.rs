@@ -1,0 +1,345 @@
+//! The writer's thread: it alone speaks with the producer.
+
+use crate::admin::{self, Admin, Made, Wanted};
+use crate::config::Config;
+use crate::names::kafka_topic;
+use crate::producer::Producer;
+use crate::records::{State, CHECKPOINT, PROGRESS, TOPICS};
+use crate::transaction::{self, Books, Broken, Group, Target};
+use crate::whole;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{mpsc, Arc};
+use std::time::Duration;
+use tidewire_change::{topic, Checkpoint, Error, ErrorKind, Message, Result, Schema};
+use tidewire_envelope::native;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+pub(crate) enum Job {
+    Append { messages: Vec<Message>, checkpoint: Option<Checkpoint>, done: oneshot::Sender<Result<()>> },
+    Last { done: oneshot::Sender<Result<Option<Checkpoint>>> },
+}
+
+/// What a writer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Captures: checkpoints and messages in one transaction; one process at a time.
+    Capture,
+    /// Appends notes (dead letters, repairs); any number of processes.
+    Notes,
+}
+
+/// More isn't put into one transaction: readers wait for all of it.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// How long it may take to become the one that captures.
+const INIT_MS: i32 = 30_000;
+
+/// Who is fenced waits so long before he looks for who did it: the other one writes that down first.
+const SUCCESSOR: Duration = Duration::from_secs(2);
+
+pub(crate) struct Writer {
+    config: Config,
+    role: Role,
+    admin: Admin,
+    session: Option<Session>,
+    /// We have been the one that captures.
+    has_claimed: bool,
+    was_fenced: bool,
+    /// The latest schema of each table's topic, as far as it passed by.
+    schemas: HashMap<String, Schema>,
+}
+
+/// A producer and what belongs to it.
+struct Session {
+    producer: Producer,
+    targets: HashMap<Arc<str>, Target>,
+    made: HashMap<String, Made>,
+    /// Kafka's names of tables' topics → ours.
+    tables: BTreeMap<String, String>,
+    books: Books,
+}
+
+impl Writer {
+    pub fn open(config: Config, role: Role, runtime: Handle) -> Result<Writer> {
+        let admin = Admin::new(&config, runtime)?;
+        let (session, schemas) = (None, HashMap::new());
+        let mut writer = Writer { config, role, admin, session, has_claimed: false, was_fenced: false, schemas };
+        writer.session = Some(writer.connect()?);
+        Ok(writer)
+    }
+
+    /// Works until the bus is dropped.
+    pub fn run(mut self, jobs: mpsc::Receiver<Job>) {
+        let mut held_back = None;
+        while let Some(job) = held_back.take().or_else(|| jobs.recv().ok()) {
+            match job {
+                Job::Last { done } => {
+                    // Nobody waits for it any more, perhaps.
+                    let _ = done.send(self.last());
+                }
+                Job::Append { messages, checkpoint, done } => {
+                    let mut group = Group::default();
+                    group.take(messages, checkpoint);
+                    let mut waiting = vec![done];
+                    while group.bytes < GROUP_BYTES {
+                        match jobs.try_recv() {
+                            Ok(Job::Append { messages, checkpoint, done })
+                                if group.may_take(&messages, &checkpoint) =>
+                            {
+                                group.take(messages, checkpoint);
+                                waiting.push(done);
+                            }
+                            Ok(other) => {
+                                held_back = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    let outcome = self.append(&mut group);
+                    for done in waiting {
+                        let _ = done.send(match &outcome {
+                            Ok(()) => Ok(()),
+                            Err(error) => Err(same(error)),
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn last(&mut self) -> Result<Option<Checkpoint>> {
+        match self.role {
+            Role::Capture => Ok(self.session()?.books.state.checkpoint.clone()),
+            Role::Notes => Ok(whole::state(&self.config)?.and_then(|state| state.checkpoint)),
+        }
+    }
+
+    /// Everything of the group, or nothing; when it fails it may also have happened (the next `last` tells).
+    fn append(&mut self, group: &mut Group) -> Result<()> {
+        if group.messages.is_empty() && group.checkpoint.is_none() {
+            return Ok(());
+        }
+        self.learn_schemas(group)?;
+        self.session()?;
+        self.check(group)?;
+        self.make_topics(group)?;
+        let Some(session) = &mut self.session else { return Err(Error::bug("the producer is gone")) };
+        if self.role == Role::Notes {
+            let outcome = transaction::produce_alone(&session.producer, group, &session.targets);
+            return outcome.map_err(|fault| {
+                self.session = None;
+                fault.error("append")
+            });
+        }
+        match transaction::commit(&session.producer, group, &session.targets, &mut session.books) {
+            Ok(()) => Ok(()),
+            Err(broken) => Err(self.give_up(broken)),
+        }
+    }
+
+    fn give_up(&mut self, broken: Broken) -> Error {
+        self.was_fenced |= broken.fault.is_fenced();
+        if broken.is_over {
+            self.session = None;
+        }
+        match broken.fault.is_fenced() {
+            true => Error::unavailable(format!("Kafka: {}", broken.fault)).context("append"),
+            false => broken.error,
+        }
+    }
+
+    fn check(&self, group: &Group) -> Result<()> {
+        if self.role == Role::Notes && group.checkpoint.is_some() {
+            return Err(Error::bug("a checkpoint was given to a writer of notes"));
+        }
+        for message in &group.messages {
+            let bytes = message.key.len() + message.value.len();
+            if bytes > self.config.max_message_bytes {
+                let (limit, table) = (self.config.max_message_bytes, topic::table_of(&message.topic));
+                let error =
+                    Error::invalid(format!("a message of {bytes} bytes is more than max_message ({limit} bytes)"))
+                        .context(format!("topic {}", self.name(&message.topic)))
+                        .hint("raise bus.kafka.max_message and the topic's max.message.bytes, or leave the table out");
+                return Err(match table {
+                    Some(table) => error.on_table(table),
+                    None => error,
+                });
+            }
+            if topic::is_internal(&message.topic) && message.key.is_empty() {
+                return Err(Error::bug(format!("a message without a key for the compacted topic {}", message.topic)));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, topic: &str) -> String {
+        kafka_topic(&self.config.topic_prefix, topic)
+    }
+
+    /// What a table's rows are like decides how its topic is made.
+    fn learn_schemas(&mut self, group: &Group) -> Result<()> {
+        for message in group.messages.iter().filter(|m| &*m.topic == topic::SCHEMAS && !m.value.is_empty()) {
+            let (_, schema) = native::decode_schema(&message.key, &message.value)?;
+            self.schemas.insert(topic::topic_of(&schema.table), schema);
+        }
+        Ok(())
+    }
+
+    fn session(&mut self) -> Result<&mut Session> {
+        if self.session.is_none() {
+            self.session = Some(self.connect()?);
+        }
+        self.session.as_mut().ok_or_else(|| Error::bug("the producer is gone"))
+    }
+
+    fn connect(&mut self) -> Result<Session> {
+        if self.was_fenced {
+            std::thread::sleep(SUCCESSOR);
+        }
+        let prefix = self.config.topic_prefix.clone();
+        let there = self.admin.partitions(&prefix)?;
+        for wanted in self.own_topics() {
+            if !there.contains_key(&wanted.name) {
+                self.admin.ensure(&wanted, self.config.replication)?;
+            }
+        }
+        let mut producer = Producer::new(&self.config.producer(self.role == Role::Capture), self.config.queue_bytes)?;
+        let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
+        let progress = producer.topic(&self.name(PROGRESS))?;
+        let mut books = Books { checkpoint, progress, state: State::default() };
+        let found = whole::state(&self.config)?;
+        self.is_ours(found.as_ref())?;
+        if self.role == Role::Capture {
+            self.become_the_one(&producer, &mut books)?;
+        }
+        let tables = whole::tables(&self.config)?;
+        let mut session = Session { producer, targets: HashMap::new(), made: HashMap::new(), tables, books };
+        let names: Vec<&str> = there.keys().map(String::as_str).collect();
+        let settings = self.admin.settings(&names)?;
+        for (name, partitions) in &there {
+            let policy = settings.get(name).and_then(|of| of.get("cleanup.policy"));
+            let is_compacted = policy.is_some_and(|policy| policy.contains("compact"));
+            session.made.insert(name.clone(), Made { partitions: *partitions, is_compacted });
+        }
+        Ok(session)
+    }
+
+    fn own_topics(&self) -> Vec<Wanted> {
+        let compacted =
+            [CHECKPOINT, TOPICS, topic::SCHEMAS].map(|topic| admin::internal(self.name(topic), &self.config));
+        compacted.into_iter().chain([admin::aging(self.name(PROGRESS), 1, &self.config)]).collect()
+    }
+
+    fn is_ours(&self, found: Option<&State>) -> Result<()> {
+        is_of_pipeline(&self.config, found)?;
+        if self.has_claimed && found.is_some_and(|state| state.instance != self.config.instance) {
+            return Err(Error::invalid("another process captures for this pipeline now: it began after this one")
+                .hint("one process captures at a time; the latest takes over, and this one ends"));
+        }
+        Ok(())
+    }
+
+    /// Fences whoever captured before, and writes down that it is us now.
+    fn become_the_one(&mut self, producer: &Producer, books: &mut Books) -> Result<()> {
+        let wait =
+            |failure: crate::producer::Failure| producer.client().because(failure.fault).error("taking over the bus");
+        producer.init(INIT_MS).map_err(wait)?;
+        // What the one before had open has ended by now, and nothing can come after it.
+        let found = whole::state(&self.config)?;
+        let bus = found.as_ref().map_or(self.config.instance, |state| state.bus);
+        let state = State {
+            pipeline: self.config.pipeline.clone(),
+            bus,
+            instance: self.config.instance,
+            checkpoint: found.and_then(|state| state.checkpoint),
+        };
+        transaction::claim(producer, books, state).map_err(|broken| broken.error)?;
+        (self.has_claimed, self.was_fenced) = (true, false);
+        Ok(())
+    }
+
+    /// Every topic and partition that the group goes to.
+    fn make_topics(&mut self, group: &mut Group) -> Result<()> {
+        let prefix = &self.config.topic_prefix;
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let mut named = Vec::new();
+        for topic in group.messages.iter().map(|m| &m.topic) {
+            if session.targets.contains_key(topic) {
+                continue;
+            }
+            let (name, is_internal) = (kafka_topic(prefix, topic), topic::is_internal(topic));
+            let wanted = match is_internal {
+                true => admin::internal(name.clone(), &self.config),
+                false => admin::of_table(name.clone(), self.schemas.get(&**topic), &self.config),
+            };
+            match session.tables.get(&name) {
+                Some(twin) if **twin != **topic => {
+                    let message = format!("{twin} and {topic} would both go to the topic {name}");
+                    return Err(
+                        Error::invalid(message).hint("follow one of the tables only, or use a topic_prefix of its own")
+                    );
+                }
+                None if !is_internal => named.push((name.clone(), topic.clone())),
+                _ => {}
+            }
+            let made = made(&self.admin, &wanted, session.made.get(&name).copied(), self.config.replication)?;
+            let target = Target { handle: session.producer.topic(&name)?, is_compacted: made.is_compacted };
+            session.made.insert(name, made);
+            session.targets.insert(topic.clone(), target);
+        }
+        for (name, topic) in named {
+            let target = Target { handle: session.producer.topic(&kafka_topic(prefix, TOPICS))?, is_compacted: true };
+            session.targets.insert(TOPICS.into(), target);
+            let key = Bytes::copy_from_slice(topic.as_bytes());
+            let value = Bytes::copy_from_slice(name.as_bytes());
+            group.messages.push(Message { topic: TOPICS.into(), partition: 0, key, value, timestamp: 0 });
+            session.tables.insert(name, topic.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// One prefix, one pipeline: another one's checkpoint would be taken for our own.
+pub(crate) fn is_of_pipeline(config: &Config, found: Option<&State>) -> Result<()> {
+    let Some(found) = found.filter(|found| found.pipeline != config.pipeline) else { return Ok(()) };
+    let (prefix, owner) = (&config.topic_prefix, &found.pipeline);
+    let message = format!("the topics {prefix}.* belong to the pipeline {owner:?}, not to {:?}", config.pipeline);
+    Err(Error::invalid(message).hint("give each pipeline a topic_prefix of its own"))
+}
+
+/// Makes the topic if it isn't there, and gives it the partitions that it lacks.
+fn made(admin: &Admin, wanted: &Wanted, known: Option<Made>, replication: Option<u16>) -> Result<Made> {
+    let compacted = wanted.settings.iter().any(|(key, value)| *key == "cleanup.policy" && value.contains("compact"));
+    let Some(known) = known else {
+        admin.ensure(wanted, replication)?;
+        return Ok(Made { partitions: wanted.partitions, is_compacted: compacted });
+    };
+    if known.is_compacted && !compacted {
+        tracing::warn!(
+            topic = wanted.name,
+            "the topic is compacted although a message may lack what an earlier one of its key had: a sink that is behind may miss it"
+        );
+    }
+    if known.partitions < wanted.partitions {
+        admin.raise(&wanted.name, wanted.partitions)?;
+    }
+    Ok(Made { partitions: known.partitions.max(wanted.partitions), ..known })
+}
+
+/// A copy of an error that several appends share.
+fn same(error: &Error) -> Error {
+    let mut copy = Error::new(error.kind(), error.message());
+    for context in error.contexts() {
+        copy = copy.context(context);
+    }
+    if let Some(hint) = error.hint_text() {
+        copy = copy.hint(hint);
+    }
+    match error.table() {
+        Some(table) if error.kind() != ErrorKind::Bug => copy.on_table(table),
+        _ => copy,
+    }
+}

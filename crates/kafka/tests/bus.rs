@@ -1,0 +1,205 @@
+//! The bus on a real broker.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidewire_change::{Checkpoint, ErrorKind, Message, Position, Progress, Result, TopicPartition};
+use tidewire_connector::conformance::bus::{passes, Bus};
+use tidewire_connector::{Budget, BusReader, BusWriter, FetchedMessage};
+use tidewire_kafka::{Config, KafkaBus, KafkaReader};
+use tidewire_testbed::Kafka;
+
+/// One broker for all tests; each has a prefix of its own.
+fn broker() -> &'static Kafka {
+    static BROKER: OnceLock<Kafka> = OnceLock::new();
+    BROKER.get_or_init(Kafka::start)
+}
+
+fn config(prefix: &str) -> Config {
+    static INSTANCE: AtomicU64 = AtomicU64::new(1);
+    let mut config = Config::new(broker().address(), prefix, "main");
+    config.instance = INSTANCE.fetch_add(1, Ordering::Relaxed);
+    config.partitions = 3;
+    config
+}
+
+async fn capture(config: Config) -> Result<KafkaBus> {
+    KafkaBus::capture(config, &Budget::new(32 << 20)).await
+}
+
+async fn reader(bus: &KafkaBus, name: &str, progress: &Progress) -> Result<KafkaReader> {
+    let mut reader = bus.reader(name, Budget::new(8 << 20), None)?;
+    reader.seek(progress).await?;
+    Ok(reader)
+}
+
+fn message(topic: &str, partition: u32, key: &str, value: impl Into<Bytes>) -> Message {
+    Message {
+        topic: topic.into(),
+        partition,
+        key: Bytes::from(key.to_string()),
+        value: value.into(),
+        timestamp: 1_700_000_000_000_007,
+    }
+}
+
+fn checkpoint(commit: u64) -> Option<Checkpoint> {
+    Some(Checkpoint { position: Position::new(commit, 0), complete_through: commit as i64, resume: Bytes::new() })
+}
+
+/// Reads until the boundary at `commit`; returns the values and the progress that a sink would have.
+async fn read(reader: &mut KafkaReader, commit: u64) -> Result<(Vec<FetchedMessage>, Progress)> {
+    let (mut messages, mut progress) = (Vec::new(), Progress::default());
+    while progress.boundary.position.commit < commit {
+        let fetched = tokio::time::timeout(Duration::from_secs(30), reader.next()).await.expect("something comes")?;
+        for message in fetched.messages {
+            let place = TopicPartition { topic: message.topic.clone(), partition: message.partition };
+            progress.offsets.insert(place, message.offset + 1);
+            messages.push(message);
+        }
+        progress.boundary = fetched.boundary.unwrap_or(progress.boundary);
+    }
+    progress.offsets.extend(reader.marks());
+    Ok((messages, progress))
+}
+
+fn values(messages: &[FetchedMessage]) -> Vec<String> {
+    messages.iter().map(|m| String::from_utf8_lossy(&m.value).into_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bus_does_what_its_port_says() -> Result<()> {
+    passes(&|name| {
+        Box::pin(async move {
+            let bus = Arc::new(capture(config(&format!("conformance-{name}"))).await?);
+            let writer = bus.clone();
+            let reader = move |name: &str| -> tidewire_connector::BoxFuture<'static, Result<Box<dyn BusReader>>> {
+                let (bus, name) = (bus.clone(), name.to_string());
+                Box::pin(
+                    async move { Ok(Box::new(reader(&bus, &name, &Progress::default()).await?) as Box<dyn BusReader>) },
+                )
+            };
+            Ok(Bus { writer, reader: Box::new(reader), has_gaps: true })
+        })
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_over_many_partitions_comes_back_in_its_order_and_whole() -> Result<()> {
+    let bus = capture(config("order")).await?;
+    let mut sent = Vec::new();
+    let mut reader = reader(&bus, "s", &Progress::default()).await?;
+    for append in 0..20u32 {
+        let of = |n: u32| message(["a.b", "c.d"][(n % 2) as usize], n * 7 % 3, "k", format!("{append} {n}"));
+        let messages: Vec<_> = (0..100).map(of).collect();
+        sent.extend(messages.iter().map(|m| String::from_utf8_lossy(&m.value).into_owned()));
+        // Some appends end inside a source transaction.
+        bus.append(messages, if append % 3 == 2 { None } else { checkpoint(u64::from(append) + 1) }).await?;
+    }
+    assert_eq!(values(&read(&mut reader, 20).await?.0), sent);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_goes_on_behind_what_its_sink_holds_and_knows_the_bus_that_it_came_from() -> Result<()> {
+    let bus = capture(config("marks")).await?;
+    bus.append(vec![message("a.b", 0, "k", "1"), message("a.b", 1, "l", "2")], checkpoint(1)).await?;
+    let (_, progress) = read(&mut reader(&bus, "s", &Progress::default()).await?, 1).await?;
+    bus.append(vec![message("a.b", 0, "k", "3")], checkpoint(2)).await?;
+    let (rest, _) = read(&mut reader(&bus, "s", &progress).await?, 2).await?;
+    assert_eq!(values(&rest), ["3"]);
+
+    let other = capture(config("marks-other")).await?;
+    other.append(vec![message("a.b", 0, "k", "1")], checkpoint(1)).await?;
+    let refused = reader(&other, "s", &progress).await.err().expect("it is of another bus");
+    assert_eq!(refused.kind(), ErrorKind::Lost, "{refused}");
+    // Of the journal, say.
+    let unmarked = progress.offsets.into_iter().filter(|(place, _)| !place.topic.starts_with("__")).collect();
+    let progress = Progress { offsets: unmarked, ..Progress::default() };
+    let refused = reader(&other, "s", &progress).await.err().expect("nobody says that it is of this bus");
+    assert_eq!(refused.kind(), ErrorKind::Lost, "{refused}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_captures_later_ends_who_captured_before() -> Result<()> {
+    let (first, second) = (config("fence"), config("fence"));
+    let old = capture(first).await?;
+    old.append(vec![message("a.b", 0, "k", "old")], checkpoint(1)).await?;
+    let new = capture(second).await?;
+    assert_eq!(new.last().await?, checkpoint(1));
+    new.append(vec![message("a.b", 0, "k", "new")], checkpoint(2)).await?;
+    assert!(old.append(vec![message("a.b", 0, "k", "zombie")], checkpoint(3)).await.is_err());
+    let told = old.last().await.expect_err("another process captures");
+    assert_eq!(told.kind(), ErrorKind::Invalid, "{told}");
+    assert!(told.to_string().contains("another process"), "{told}");
+    new.append(Vec::new(), checkpoint(4)).await?;
+    let (messages, _) = read(&mut reader(&new, "s", &Progress::default()).await?, 4).await?;
+    assert_eq!(values(&messages), ["old", "new"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_pipeline_does_not_get_the_prefix() -> Result<()> {
+    drop(capture(config("owned")).await?);
+    let stranger = Config { pipeline: "other".into(), ..config("owned") };
+    let refused = capture(stranger).await.err().expect("it belongs to the first");
+    assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("\"main\""), "{refused}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_large_is_refused_by_name_and_what_comes_next_goes_through() -> Result<()> {
+    let small =
+        Config { max_message_bytes: 100_000, compression: tidewire_kafka::Compression::None, ..config("large") };
+    let bus = capture(small).await?;
+    let refused =
+        bus.append(vec![message("a.b", 0, "k", vec![7; 100_001])], checkpoint(1)).await.expect_err("too large");
+    assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("large.a.b"), "{refused}");
+    assert_eq!(refused.table(), Some("a.b"));
+    bus.append(vec![message("a.b", 0, "k", vec![7; 99_999])], checkpoint(2)).await?;
+    assert_eq!(read(&mut reader(&bus, "s", &Progress::default()).await?, 2).await?.0.len(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_gets_the_partitions_that_it_lacks_and_the_order_stays() -> Result<()> {
+    let bus = capture(config("raised")).await?;
+    bus.append(vec![message("a.b", 2, "k", "1")], checkpoint(1)).await?;
+    let mut reader = reader(&bus, "s", &Progress::default()).await?;
+    let more = capture(Config { partitions: 6, ..config("raised") }).await?;
+    more.append(vec![message("a.b", 5, "k", "2")], checkpoint(2)).await?;
+    more.append(vec![message("a.b", 2, "k", "3"), message("a.b", 5, "k", "4")], checkpoint(3)).await?;
+    assert_eq!(values(&read(&mut reader, 3).await?.0), ["1", "2", "3", "4"]);
+    Ok(())
+}
+
+#[test]
+fn our_partitions_are_those_of_javas_producer() {
+    let java = |class: &str, arguments: &[&str], input: &str| {
+        let mut command = Command::new("java");
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+            .arg(format!("{}/*", Kafka::libs().display()))
+            .arg(class);
+        command.args(["--bootstrap-server", broker().address(), "--topic", "java.keys"]).args(arguments);
+        tidewire_testbed::output_of(&mut command, input)
+    };
+    java("org.apache.kafka.tools.TopicCommand", &["--create", "--partitions", "7"], "");
+    let keys: Vec<String> = (0..200).map(|n| format!("key {n} {}", "ü".repeat(n % 9))).collect();
+    let lines: String = keys.iter().map(|key| format!("{key}\tv\n")).collect();
+    java("org.apache.kafka.tools.ConsoleProducer", &["--reader-property", "parse.key=true"], &lines);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let messages = runtime.block_on(async {
+        let bus = KafkaBus::notes(config("java")).await?;
+        bus.read_topic("keys").await
+    });
+    let found: BTreeMap<String, u32> =
+        messages.unwrap().iter().map(|m| (String::from_utf8_lossy(&m.key).into_owned(), m.partition)).collect();
+    let expected = keys.iter().map(|key| (key.clone(), tidewire_flow::partition(key.as_bytes(), 7))).collect();
+    assert_eq!(found, expected);
+}

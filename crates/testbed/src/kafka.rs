@@ -1,0 +1,110 @@
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs};
+
+/// A private Kafka broker (KRaft, one node) in a temporary folder, on a free port of 127.0.0.1. It goes down and its folder
+/// goes away when this value is dropped and also when the test process ends in any other way. Everything here panics when
+/// it fails: it is for tests.
+pub struct Kafka {
+    folder: PathBuf,
+    address: String,
+    running: Option<Child>,
+}
+
+impl Kafka {
+    pub fn start() -> Kafka {
+        Self::start_with("", None)
+    }
+
+    /// With further properties (`PORT` stands for the broker's port), and a SCRAM account as `StorageTool --add-scram` wants it.
+    pub fn start_with(properties: &str, scram: Option<&str>) -> Kafka {
+        let mut broker = Kafka { folder: new_folder(), address: String::new(), running: None };
+        broker.launch(properties, scram);
+        broker
+    }
+
+    /// The folder of Kafka's own programs (jars).
+    pub fn libs() -> PathBuf {
+        PathBuf::from(output_of(&mut Command::new(script()), "").trim())
+    }
+
+    /// `127.0.0.1:<port>`
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The broker's log since its last start.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
+    }
+
+    /// Goes down in order; the folder stays.
+    pub fn stop(&mut self) {
+        self.end("stop\n");
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.end("kill\n");
+    }
+
+    /// Starts a broker that was stopped or killed, on its old port.
+    pub fn start_again(&mut self) {
+        assert!(self.running.is_none(), "the broker runs already");
+        self.launch("", None);
+    }
+
+    fn launch(&mut self, properties: &str, scram: Option<&str>) {
+        let mut command = Command::new(script());
+        command.arg("run").arg(&self.folder).env("TIDEWIRE_KAFKA_PROPERTIES", properties);
+        if let Some(scram) = scram {
+            command.env("TIDEWIRE_KAFKA_SCRAM", scram);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("testbed/kafka.sh can be run");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("its output is piped"));
+        output.read_line(&mut line).expect("its output can be read");
+        assert!(line.starts_with("127.0.0.1:"), "Kafka didn't start: {line}{}", self.log());
+        self.address = line.trim().to_string();
+        self.running = Some(child);
+    }
+
+    fn end(&mut self, word: &str) {
+        let Some(mut child) = self.running.take() else { return };
+        let mut input = child.stdin.take().expect("its input is piped");
+        input.write_all(word.as_bytes()).expect("the script reads");
+        child.wait().expect("the script ends");
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            // The script's input ends: it takes the broker down and removes the folder.
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs a program to its end with this input; returns what it printed.
+pub fn output_of(command: &mut Command, input: &str) -> String {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program can be run");
+    child.stdin.take().expect("its input is piped").write_all(input.as_bytes()).expect("it reads its input");
+    let done = child.wait_with_output().expect("it ends");
+    assert!(done.status.success(), "{command:?} ended with {}", done.status);
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/kafka.sh")
+}
+
+fn new_folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    env::temp_dir().join(format!("twkafka-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
