@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-quick bench-delta readers cases kill sim fuzz fuzz-short audit docs lint build release tools python test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-quick bench-delta readers cases kill sim fuzz fuzz-short audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,10 +29,13 @@ release: tools ## release build
 demo: release ## a million rows under load, copied to Delta tables and proved equal
 	$(RELEASE) demo $(DEMO)
 
-test: tools python ## all tests
+test: tools python kafka ## all tests
 	testbed/test.sh
 
-unit: tools python ## the tests of cargo alone, those of one crate with CRATE=tidewire-flow
+kafka: tools ## gets Apache Kafka, which tests run as a private broker, into ~/.cache/tidewire (needs Java and Maven)
+	@testbed/kafka.sh > /dev/null
+
+unit: tools python kafka ## the tests of cargo alone, those of one crate with CRATE=tidewire-flow
 	TIDEWIRE_PYTHON=$(PYTHON) cargo test $(if $(CRATE),-p $(CRATE),--workspace)
 
 readers: tools python ## Delta tables read by ClickHouse and Spark, too (needs Java and Maven)
@@ -75,7 +78,7 @@ bench-delta: tools python ## the Delta sink's figures beside deltalake's MERGE (
 	cargo build --release --quiet -p tidewire-delta --example bench_delta
 	$(PYTHON) testbed/bench_delta.py --binary $(CARGO_TARGET_DIR)/release/examples/bench_delta $(ARGS)
 
-test-pg14 test-pg16 test-pg17 test-pg18: test-pg%: tools python ## the tests against PostgreSQL 14, 16, 17 or 18
+test-pg14 test-pg16 test-pg17 test-pg18: test-pg%: tools python kafka ## the tests against PostgreSQL 14, 16, 17 or 18
 	TIDEWIRE_PG_BIN=$$(testbed/postgres.sh $*) testbed/test.sh
 
 cases-pg14 cases-pg16 cases-pg17 cases-pg18: cases-pg%: build python ## the bank of faults against PostgreSQL 14, 16, 17 or 18

@@ -1,33 +1,26 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
-use crate::config::{Config, SinkConfig, SinkKind};
+use crate::config::{Bus, Config, SinkConfig, SinkKind};
 use crate::secret::Secret;
-use bytes::Bytes;
 use lake::delta_config;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
-use tidewire_connector::{hurries, Budget, BusWriter, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
+use tidewire_connector::{Budget, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
 use tidewire_delta::{DeltaInspect, DeltaSink};
-use tidewire_envelope::native;
-use tidewire_journal::{self as journal, Journal, SystemClock};
+use tidewire_journal::{self as journal, Journal};
 use tidewire_pgwire as pgwire;
-use tidewire_pipeline::{
-    InspectFactory, JournalFacts, JournalProbe, Pace, Pipeline, PipelineConfig, Running, SinkSpec,
-};
+use tidewire_pipeline::{InspectFactory, Pace, Pipeline, PipelineConfig, Running, SinkSpec};
 use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
 use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
 
+mod bus;
 mod lake;
 
 pub use lake::{check_column_type, check_columns, check_feed, lake};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
-
-/// How often the journal is cleaned up.
-const UPKEEP: Duration = Duration::from_secs(30);
 
 /// Opens everything that the configuration names and starts the loops. Fails with `Invalid` when another process owns the
 /// journal or an address can't be understood.
@@ -38,32 +31,30 @@ pub async fn start(config: &Config) -> Result<Running> {
         Err(error) if error.kind() == ErrorKind::Unavailable => {}
         Err(error) => return Err(error),
     }
-    let capture = Budget::new(config.memory.capture_bytes);
-    let mut budgets = vec![("capture".to_string(), capture.clone())];
-    let source = Box::new(PostgresSource::new(source_config(config, capture)?));
-    let journal = Arc::new(Journal::open(journal_config(config), Arc::new(SystemClock))?);
+    let capture_budget = Budget::new(config.memory.capture_bytes);
+    let mut budgets = vec![("capture".to_string(), capture_budget.clone())];
+    let source = Box::new(PostgresSource::new(source_config(config, capture_budget.clone())?));
+    let bus = bus::Opened::open(config, &capture_budget).await?;
     own_data_dir(config)?;
-    name_instance(config)?;
+    name_instance(config, bus.instance().await?)?;
     let mut sinks = Vec::new();
     for sink in &config.sinks {
         let budget = Budget::new(config.memory.sink_bytes);
         budgets.push((format!("sink {}", sink.name), budget.clone()));
-        let mut spec =
-            SinkSpec::new(&sink.name, open_sink(config, sink)?, Box::new(journal.reader(&sink.name, budget, None)?));
+        let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
         spec.pace = Pace { interval: config.commit_interval, ..Pace::default() };
         spec.inspect = Some(factory(config, Some(sink))?);
         sinks.push(spec);
     }
-    forget_sinks_taken_out(config, &journal)?;
     let settings = PipelineConfig {
-        partitions: journal.partitions(),
+        partitions: bus.partitions(),
         budgets,
-        journal: Some(probe(&journal)),
+        journal: bus.probe(),
         source_inspect: Some(factory(config, None)?),
         ..PipelineConfig::default()
     };
-    let keeping = keep(Arc::downgrade(&journal));
-    let running = Pipeline::start(settings, source, journal as Arc<dyn BusWriter>, sinks).await?;
+    let keeping = bus.keeping(config)?;
+    let running = Pipeline::start(settings, source, bus.writer(), sinks).await?;
     tokio::spawn(keeping);
     Ok(running)
 }
@@ -71,6 +62,7 @@ pub async fn start(config: &Config) -> Result<Running> {
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
 fn own_data_dir(config: &Config) -> Result<()> {
     let file = config.data_dir.join("pipeline");
+    std::fs::create_dir_all(&config.data_dir).map_err(|e| Error::io(e, config.data_dir.display()))?;
     let write = || std::fs::write(&file, &config.name).map_err(|e| Error::io(e, file.display()));
     match std::fs::read_to_string(&file) {
         Ok(owner) if owner == config.name => Ok(()),
@@ -87,32 +79,26 @@ fn own_data_dir(config: &Config) -> Result<()> {
     }
 }
 
-/// Names this journal's pipeline among those of the same name that others may have started elsewhere.
+/// Names this bus's pipeline among those of the same name that others may have started elsewhere.
 const INSTANCE: &str = "instance";
 
-fn name_instance(config: &Config) -> Result<()> {
+/// `of_bus`: all processes that share a bus have its name.
+fn name_instance(config: &Config, of_bus: Option<String>) -> Result<()> {
     let file = config.data_dir.join(INSTANCE);
-    if std::fs::read_to_string(&file).is_ok_and(|name| !name.is_empty()) {
+    let known = std::fs::read_to_string(&file).unwrap_or_default();
+    if let Some(name) = of_bus {
+        return if known == name {
+            Ok(())
+        } else {
+            std::fs::write(&file, name).map_err(|e| Error::io(e, file.display()))
+        };
+    }
+    if !known.is_empty() && !known.starts_with("kafka-") {
         return Ok(());
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_micros());
     let name = format!("{now:x}-{:x}", std::process::id());
     std::fs::write(&file, name).map_err(|e| Error::io(e, file.display()))
-}
-
-/// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with
-/// the source and mended, if what it lacks is gone by then.
-fn forget_sinks_taken_out(config: &Config, journal: &Journal) -> Result<()> {
-    for name in journal.status().readers.keys() {
-        if config.sinks.iter().all(|sink| sink.name != *name) {
-            tracing::warn!(
-                sink = name,
-                "the configuration has no such sink any more: the journal keeps nothing for it"
-            );
-            journal.forget_reader(name)?;
-        }
-    }
-    Ok(())
 }
 
 fn connection(url: &Secret) -> Result<pgwire::Config> {
@@ -147,25 +133,6 @@ fn replicas_at_the_source(config: &Config) -> impl Iterator<Item = (&str, Option
         SinkKind::Postgres { url, schema } if place(url) == source => Some((sink.name.as_str(), schema.as_deref())),
         _ => None,
     })
-}
-
-fn journal_config(config: &Config) -> journal::Config {
-    let mut settings = journal::Config::new(&config.data_dir);
-    settings.retention = Some(config.journal.retention);
-    settings.retention_bytes = config.journal.limit;
-    if config.journal.compact {
-        settings.compaction = Some(journal::Compaction::new(Arc::new(NativeMerge)));
-    }
-    settings
-}
-
-/// Completes partial rows when the journal is compacted.
-struct NativeMerge;
-
-impl journal::Merge for NativeMerge {
-    fn merge(&self, older: &Bytes, newer: &Bytes) -> Result<Option<Bytes>> {
-        native::merge(older, newer)
-    }
 }
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
@@ -251,6 +218,11 @@ pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
     open_sink(config, sink)?.open().await
 }
 
+/// Can the bus be used? Changes nothing there. (The journal's folder is among `folders`.)
+pub async fn reach_bus(config: &Config) -> Result<()> {
+    bus::reach(config).await
+}
+
 /// Looks at the folders that will be written: the journal's and those of lakes.
 pub fn folders(config: &Config) -> Vec<(String, Result<FolderFacts>)> {
     let lake = |sink: &SinkConfig| match &sink.kind {
@@ -258,7 +230,8 @@ pub fn folders(config: &Config) -> Vec<(String, Result<FolderFacts>)> {
         SinkKind::Postgres { .. } => None,
     };
     let journal = ("journal".to_string(), config.data_dir.clone());
-    let folders = std::iter::once(journal).chain(config.sinks.iter().filter_map(lake));
+    let journal = matches!(config.bus, Bus::Journal(_)).then_some(journal);
+    let folders = journal.into_iter().chain(config.sinks.iter().filter_map(lake));
     let look = |(subject, path): (String, PathBuf)| {
         let facts = journal::look_at_folder(&subject, &path);
         (subject, facts)
@@ -275,6 +248,9 @@ pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
         .hint(format!(
             "set sinks.{name}.postgres.schema: a schema for the copies alone, whose tables aren't followed"
         )));
+    }
+    if let Bus::Kafka(kafka) = &config.bus {
+        tidewire_kafka::topics_are_apart(&kafka.topic_prefix, facts.tables.iter().map(|facts| &facts.table))?;
     }
     for sink in &config.sinks {
         let SinkKind::Postgres { schema: Some(schema), .. } = &sink.kind else { continue };
@@ -321,7 +297,13 @@ pub fn sql(schema: &Schema, sink: &SinkConfig) -> Result<String> {
 }
 
 pub fn journal_view(config: &Config) -> Result<View> {
-    Journal::read_only(&config.data_dir)
+    match &config.bus {
+        Bus::Journal(_) => Journal::read_only(&config.data_dir),
+        Bus::Kafka(kafka) => Err(Error::invalid("this pipeline has no journal: its bus is Kafka").hint(format!(
+            "look at the topics {}.* with Kafka's own tools; what lies there: docs/kafka.md",
+            kafka.topic_prefix
+        ))),
+    }
 }
 
 /// Per sink the last place between two transactions that it told the journal of.
@@ -370,29 +352,4 @@ pub async fn slots(config: &Config) -> Result<Vec<SlotLine>> {
 pub async fn drop_slot(config: &Config, name: &str) -> Result<()> {
     let mut connection = pgwire::Connection::connect(&connection(&config.source.url)?, pgwire::Mode::Sql).await?;
     connection.execute(&format!("SELECT pg_drop_replication_slot({})", pgwire::quote_literal(name))).await
-}
-
-fn probe(journal: &Arc<Journal>) -> JournalProbe {
-    let journal = Arc::downgrade(journal);
-    Arc::new(move || {
-        let Some(status) = journal.upgrade().map(|journal| journal.status()) else { return JournalFacts::default() };
-        JournalFacts {
-            bytes: status.bytes,
-            segments: status.segments,
-            disk_free_bytes: status.disk_free_bytes,
-            oldest: status.oldest,
-            fsyncs: status.syncs,
-        }
-    })
-}
-
-/// Cleans the journal up now and then, as long as it is open.
-async fn keep(journal: Weak<Journal>) {
-    loop {
-        tokio::time::sleep(if hurries() { UPKEEP / 30 } else { UPKEEP }).await;
-        let Some(journal) = journal.upgrade() else { return };
-        if let Err(error) = journal.upkeep().await {
-            tracing::warn!(error = %error, "the journal was not cleaned up");
-        }
-    }
 }

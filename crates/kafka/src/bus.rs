@@ -67,6 +67,11 @@ impl KafkaBus {
         KafkaReader::open(self.config.clone(), name, budget, topics)
     }
 
+    /// Tells this bus from any other, also from a later one with the same names; none: nobody has captured into it yet.
+    pub async fn id(&self) -> Result<Option<u64>> {
+        self.blocking(|config| Ok(whole::state(&config)?.map(|state| state.bus))).await
+    }
+
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Config) -> Result<T> + Send + 'static) -> Result<T> {
         let config = self.config.clone();
         let done = tokio::task::spawn_blocking(move || work(config)).await;

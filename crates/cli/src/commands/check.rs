@@ -24,6 +24,9 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
             Err(error) => faults.push((subject, error)),
         }
     }
+    if let Err(error) = catalog::reach_bus(config).await {
+        faults.push(("bus".to_string(), error));
+    }
     let has_failed =
         |sink: &str, faults: &[(String, Error)]| faults.iter().any(|(at, _)| *at == format!("sink {sink}"));
     for sink in &config.sinks {

@@ -33,16 +33,16 @@ pub struct Key {
     pub doc: &'static str,
 }
 
-const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+pub(super) const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, kind, default: None, required: false, doc }
 }
 
 impl Key {
-    const fn default(mut self, text: &'static str) -> Key {
+    pub(super) const fn default(mut self, text: &'static str) -> Key {
         self.default = Some(text);
         self
     }
-    const fn required(mut self) -> Key {
+    pub(super) const fn required(mut self) -> Key {
         self.required = true;
         self
     }
@@ -58,8 +58,13 @@ pub const ROOT: &[Key] = &[
          progress in every sink, so it can't be changed later.",
     )
     .default("main"),
-    key("data_dir", Kind::Path, "Folder of the journal. One process owns it.").default("./tidewire-data"),
+    key("data_dir", Kind::Path, "Folder of the journal, and of notes on the running process. One process owns it.").default("./tidewire-data"),
     key("journal", Kind::Section(JOURNAL), "How long the journal keeps what every sink has taken."),
+    key(
+        "bus",
+        Kind::Section(super::kafka_keys::BUS),
+        "What stands between source and sinks in place of the journal, for more than one machine. Without this: the journal.",
+    ),
     key(
         "memory",
         Kind::Size,

@@ -1,6 +1,8 @@
 //! Reads pipeline.yaml: YAML tree, references replaced, shape checked against the table of keys, then the typed
 //! configuration. Every fault names file, line, column and key.
 
+mod kafka;
+mod kafka_keys;
 mod keys;
 #[cfg(feature = "fuzz")]
 pub mod outside;
@@ -10,6 +12,7 @@ mod substitute;
 mod units;
 mod yaml;
 
+pub use kafka::KafkaConfig;
 pub use reference::reference;
 
 use crate::catalog;
@@ -34,7 +37,7 @@ pub struct Config {
     pub source: PostgresSource,
     pub sinks: Vec<SinkConfig>,
     pub data_dir: PathBuf,
-    pub journal: JournalConfig,
+    pub bus: Bus,
     pub memory: Memory,
     pub http: SocketAddr,
     pub token: Option<Secret>,
@@ -86,6 +89,12 @@ pub enum SinkKind {
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
     Postgres { url: Secret, schema: Option<String> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bus {
+    Journal(JournalConfig),
+    Kafka(KafkaConfig),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -163,11 +172,11 @@ fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<C
         return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
     }
     Ok(Config {
+        bus: bus(&root, folder, &name)?,
         name,
         memory: Memory::divide(memory, sinks.len()),
         source,
         sinks,
-        journal: journal(&root)?,
         data_dir: beside(folder, &root.given_text("data_dir")?),
         http,
         token,
@@ -217,6 +226,17 @@ fn postgres_source(section: &Section) -> Result<PostgresSource> {
         readers: section.count("readers")? as usize,
         heartbeat,
     })
+}
+
+fn bus(root: &Section, folder: &Path, name: &str) -> Result<Bus> {
+    let Some(section) = root.section("bus")? else { return Ok(Bus::Journal(journal(root)?)) };
+    match section.only()? {
+        ("kafka", section) if root.section("journal")?.is_none() => {
+            Ok(Bus::Kafka(kafka::kafka(&section, folder, name)?))
+        }
+        ("kafka", _) => Err(root.bad("journal", "says nothing here: `bus` takes the journal's place")),
+        (other, _) => unreachable!("the table of keys has no bus `{other}`"),
+    }
 }
 
 fn journal(root: &Section) -> Result<JournalConfig> {

@@ -210,6 +210,10 @@ impl<'a> Section<'a> {
         number.filter(|n| (min..=max).contains(n)).ok_or_else(|| self.bad(name, &what))
     }
 
+    pub fn optional_count(&self, name: &str) -> Result<Option<u64>> {
+        self.entry(name).map(|_| self.count(name)).transpose()
+    }
+
     pub fn choice(&self, name: &str) -> Result<String> {
         let Kind::Choice(choices) = self.key(name).kind else { unreachable!("`{name}` is a choice") };
         let text = self.given_text(name)?;

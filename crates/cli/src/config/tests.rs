@@ -141,3 +141,28 @@ fn two_sinks_at_one_place_are_refused() {
     let around = text.replace("lake/}", "x/../lake}");
     assert!(refusal(&around).contains("is the place of the sink `lake`"), "{}", refusal(&around));
 }
+
+#[test]
+fn kafka_takes_the_journals_place_and_its_faults_are_named() {
+    let with = |kafka: &str| format!("{USUAL}bus: {{kafka: {kafka}}}\n");
+    let Bus::Kafka(kafka) = read(&with("{brokers: 'k1:9092,k2:9092'}")).unwrap().bus else { panic!("it is Kafka") };
+    assert_eq!((kafka.topic_prefix.as_str(), kafka.partitions, kafka.replication), ("main", 4, None));
+    assert_eq!((kafka.max_message, kafka.cleanup.as_str(), kafka.tls, kafka.sasl), (16_000_000, "auto", None, None));
+    let secure = with("{brokers: 'k:1', tls: {ca: ca.pem}, sasl: {user: u, password: '${READERS}'}}");
+    let config = read(&secure).unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
+    let Bus::Kafka(kafka) = config.bus else { panic!("it is Kafka") };
+    assert_eq!(kafka.sasl.unwrap().mechanism, "SCRAM-SHA-512");
+    assert_eq!(kafka.tls.unwrap().authority, Some("/etc/tw/ca.pem".into()));
+
+    assert!(refusal(&with("{}")).contains("`bus.kafka.brokers` is missing"));
+    assert!(refusal(&with("{brokers: k1}")).contains("p.yaml:5:24: `bus.kafka.brokers` must be addresses"));
+    assert!(refusal(&with("{brokers: 'k:1', partition: 3}")).contains("did you mean `partitions`?"));
+    assert!(refusal(&with("{brokers: 'k:1', topic_prefix: 'a b'}")).contains("`bus.kafka.topic_prefix` must be"));
+    assert!(refusal(&with("{brokers: 'k:1', cleanup: compacted}")).contains("auto, compact, delete"));
+    assert!(refusal(&with("{brokers: 'k:1', max_message: 10kB}")).contains("between 1MB and 500MB"));
+    assert!(refusal(&with("{brokers: 'k:1', tls: {cert: a.pem}}")).contains("`bus.kafka.tls.key` is needed, too"));
+    assert!(refusal(&with("{brokers: 'k:1', sasl: {user: u}}")).contains("`bus.kafka.sasl.password` is missing"));
+    assert!(refusal(&format!("{}journal: {{retention: 1d}}\n", with("{brokers: 'k:1'}")))
+        .contains("takes the journal's place"));
+}

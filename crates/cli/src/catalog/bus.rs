@@ -1,0 +1,192 @@
+//! What stands between source and sinks: the embedded journal, or Kafka.
+
+use crate::config::{Bus, Config, JournalConfig, KafkaConfig};
+use bytes::Bytes;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+use tidewire_change::Result;
+use tidewire_connector::{hurries, Budget, BusReader, BusWriter};
+use tidewire_envelope::native;
+use tidewire_journal::{self as journal, Journal, SystemClock};
+use tidewire_kafka::{self as kafka, KafkaBus};
+use tidewire_pipeline::{JournalFacts, JournalProbe};
+
+/// How often the journal is cleaned up.
+const UPKEEP: Duration = Duration::from_secs(30);
+
+pub enum Opened {
+    Journal(Arc<Journal>),
+    Kafka { bus: Arc<KafkaBus>, partitions: u32 },
+}
+
+impl Opened {
+    /// Opens the bus as the one process that captures. `capture`: what the bus holds while it writes counts in it.
+    pub async fn open(config: &Config, capture: &Budget) -> Result<Opened> {
+        Ok(match &config.bus {
+            Bus::Journal(settings) => {
+                Opened::Journal(Arc::new(Journal::open(journal_config(config, settings), Arc::new(SystemClock))?))
+            }
+            Bus::Kafka(settings) => {
+                let bus = KafkaBus::capture(kafka_config(config, settings), capture).await?;
+                Opened::Kafka { bus: Arc::new(bus), partitions: settings.partitions }
+            }
+        })
+    }
+
+    pub fn writer(&self) -> Arc<dyn BusWriter> {
+        match self {
+            Opened::Journal(journal) => journal.clone(),
+            Opened::Kafka { bus, .. } => bus.clone(),
+        }
+    }
+
+    pub fn reader(&self, sink: &str, budget: Budget) -> Result<Box<dyn BusReader>> {
+        Ok(match self {
+            Opened::Journal(journal) => Box::new(journal.reader(sink, budget, None)?),
+            Opened::Kafka { bus, .. } => Box::new(bus.reader(sink, budget, None)?),
+        })
+    }
+
+    /// Names this bus among those of pipelines of the same name that others may have started elsewhere; none: the data folder does.
+    pub async fn instance(&self) -> Result<Option<String>> {
+        Ok(match self {
+            Opened::Journal(_) => None,
+            Opened::Kafka { bus, .. } => bus.id().await?.map(|id| format!("kafka-{id:x}")),
+        })
+    }
+
+    pub fn partitions(&self) -> u32 {
+        match self {
+            Opened::Journal(journal) => journal.partitions(),
+            Opened::Kafka { partitions, .. } => *partitions,
+        }
+    }
+
+    pub fn probe(&self) -> Option<JournalProbe> {
+        match self {
+            Opened::Journal(journal) => Some(probe(journal)),
+            Opened::Kafka { .. } => None,
+        }
+    }
+
+    /// What has to be done now and then, as long as the bus is open.
+    pub fn keeping(&self, config: &Config) -> Result<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        Ok(match self {
+            Opened::Journal(journal) => {
+                forget_sinks_taken_out(config, journal)?;
+                Box::pin(keep(Arc::downgrade(journal)))
+            }
+            Opened::Kafka { .. } => Box::pin(std::future::ready(())),
+        })
+    }
+}
+
+/// Can it be used? Changes nothing.
+pub async fn reach(config: &Config) -> Result<()> {
+    match &config.bus {
+        Bus::Journal(_) => Ok(()),
+        Bus::Kafka(settings) => KafkaBus::look(kafka_config(config, settings)).await,
+    }
+}
+
+fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
+    let tls = settings.tls.as_ref().map(|tls| kafka::Tls {
+        authority: tls.authority.clone(),
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        key_password: tls.key_password.as_ref().map(|word| word.reveal().to_string()),
+    });
+    let sasl = settings.sasl.as_ref().map(|sasl| kafka::Sasl {
+        mechanism: match sasl.mechanism.as_str() {
+            "PLAIN" => kafka::Mechanism::Plain,
+            "SCRAM-SHA-256" => kafka::Mechanism::ScramSha256,
+            _ => kafka::Mechanism::ScramSha512,
+        },
+        user: sasl.user.clone(),
+        password: sasl.password.reveal().to_string(),
+    });
+    kafka::Config {
+        partitions: settings.partitions,
+        replication: settings.replication,
+        cleanup: match settings.cleanup.as_str() {
+            "compact" => kafka::Cleanup::Compact,
+            "delete" => kafka::Cleanup::Delete,
+            _ => kafka::Cleanup::Auto,
+        },
+        retention: settings.retention,
+        max_message_bytes: settings.max_message as usize,
+        compression: match settings.compression.as_str() {
+            "none" => kafka::Compression::None,
+            "zstd" => kafka::Compression::Zstd,
+            "gzip" => kafka::Compression::Gzip,
+            "snappy" => kafka::Compression::Snappy,
+            _ => kafka::Compression::Lz4,
+        },
+        tls,
+        sasl,
+        queue_bytes: (config.memory.capture_bytes / 4).min(64 << 20),
+        instance: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64),
+        ..kafka::Config::new(&settings.brokers, &settings.topic_prefix, &config.name)
+    }
+}
+
+/// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with
+/// the source and mended, if what it lacks is gone by then.
+fn forget_sinks_taken_out(config: &Config, journal: &Journal) -> Result<()> {
+    for name in journal.status().readers.keys() {
+        if config.sinks.iter().all(|sink| sink.name != *name) {
+            tracing::warn!(
+                sink = name,
+                "the configuration has no such sink any more: the journal keeps nothing for it"
+            );
+            journal.forget_reader(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn journal_config(config: &Config, journal: &JournalConfig) -> journal::Config {
+    let mut settings = journal::Config::new(&config.data_dir);
+    settings.retention = Some(journal.retention);
+    settings.retention_bytes = journal.limit;
+    if journal.compact {
+        settings.compaction = Some(journal::Compaction::new(Arc::new(NativeMerge)));
+    }
+    settings
+}
+
+/// Completes partial rows when the journal is compacted.
+struct NativeMerge;
+
+impl journal::Merge for NativeMerge {
+    fn merge(&self, older: &Bytes, newer: &Bytes) -> Result<Option<Bytes>> {
+        native::merge(older, newer)
+    }
+}
+
+fn probe(journal: &Arc<Journal>) -> JournalProbe {
+    let journal = Arc::downgrade(journal);
+    Arc::new(move || {
+        let Some(status) = journal.upgrade().map(|journal| journal.status()) else { return JournalFacts::default() };
+        JournalFacts {
+            bytes: status.bytes,
+            segments: status.segments,
+            disk_free_bytes: status.disk_free_bytes,
+            oldest: status.oldest,
+            fsyncs: status.syncs,
+        }
+    })
+}
+
+/// Cleans the journal up now and then, as long as it is open.
+async fn keep(journal: Weak<Journal>) {
+    loop {
+        tokio::time::sleep(if hurries() { UPKEEP / 30 } else { UPKEEP }).await;
+        let Some(journal) = journal.upgrade() else { return };
+        if let Err(error) = journal.upkeep().await {
+            tracing::warn!(error = %error, "the journal was not cleaned up");
+        }
+    }
+}

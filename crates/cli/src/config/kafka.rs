@@ -1,0 +1,100 @@
+//! `bus.kafka`: where the bus is, how its topics are made, how to log in.
+
+use super::section::Section;
+use crate::secret::Secret;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidewire_change::Result;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KafkaConfig {
+    pub brokers: String,
+    pub topic_prefix: String,
+    pub partitions: u32,
+    pub replication: Option<u16>,
+    /// auto, compact or delete.
+    pub cleanup: String,
+    pub retention: Duration,
+    pub max_message: u64,
+    /// none, lz4, zstd, gzip or snappy.
+    pub compression: String,
+    pub tls: Option<TlsConfig>,
+    pub sasl: Option<SaslConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TlsConfig {
+    pub authority: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub key_password: Option<Secret>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SaslConfig {
+    /// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+    pub mechanism: String,
+    pub user: String,
+    pub password: Secret,
+}
+
+/// `name`: the pipeline's.
+pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig> {
+    let topic_prefix = section.text("topic_prefix")?.unwrap_or_else(|| name.to_string());
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if topic_prefix.len() > 100 || !topic_prefix.chars().all(legal) || topic_prefix.starts_with("__") {
+        return Err(section.bad("topic_prefix", "must be at most 100 of A-Z a-z 0-9 _ - . and not begin with `__`"));
+    }
+    let brokers = section.given_text("brokers")?;
+    let is_address = |broker: &str| {
+        let (host, port) = broker.rsplit_once(':').unwrap_or((broker, ""));
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    if !brokers.split(',').all(|broker| is_address(broker.trim())) {
+        return Err(section.bad("brokers", "must be addresses such as kafka1:9092,kafka2:9092"));
+    }
+    let max_message = section.size("max_message")?;
+    if !(1_000_000..=500_000_000).contains(&max_message) {
+        return Err(section.bad("max_message", "must lie between 1MB and 500MB"));
+    }
+    let retention = section.duration("retention")?;
+    if retention < Duration::from_secs(60) {
+        return Err(section.bad("retention", "must be at least 1m"));
+    }
+    Ok(KafkaConfig {
+        brokers,
+        topic_prefix,
+        partitions: section.count("partitions")? as u32,
+        replication: section.optional_count("replication")?.map(|copies| copies as u16),
+        cleanup: section.choice("cleanup")?,
+        retention,
+        max_message,
+        compression: section.choice("compression")?,
+        tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
+        sasl: section.section("sasl")?.map(|section| sasl(&section)).transpose()?,
+    })
+}
+
+fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {
+    let file =
+        |key: &str| -> Result<Option<PathBuf>> { Ok(section.text(key)?.map(|path| super::beside(folder, &path))) };
+    let tls = TlsConfig {
+        authority: file("ca")?,
+        certificate: file("cert")?,
+        key: file("key")?,
+        key_password: section.text("key_password")?.map(Secret::new),
+    };
+    if tls.certificate.is_some() != tls.key.is_some() {
+        let lacking = if tls.key.is_some() { "cert" } else { "key" };
+        return Err(section.bad(lacking, "is needed, too: a certificate and its key go together"));
+    }
+    Ok(tls)
+}
+
+fn sasl(section: &Section) -> Result<SaslConfig> {
+    Ok(SaslConfig {
+        mechanism: section.choice("mechanism")?,
+        user: section.given_text("user")?,
+        password: Secret::new(section.given_text("password")?),
+    })
+}

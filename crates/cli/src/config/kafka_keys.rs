@@ -1,0 +1,70 @@
+//! The keys of `bus`.
+
+use super::keys::{key, Key, Kind};
+
+pub const BUS: &[Key] = &[key(
+    "kafka",
+    Kind::Section(KAFKA),
+    "Topics of a Kafka cluster (version 2.5 or later, or another that speaks its protocol with transactions), one a table.",
+)];
+
+const KAFKA: &[Key] = &[
+    key("brokers", Kind::Text, "Addresses to begin with, host:port, several with commas.").required(),
+    key(
+        "topic_prefix",
+        Kind::Text,
+        "Topics are called `{topic_prefix}.{schema}.{table}`. It belongs to one pipeline. Without this: the pipeline's name.",
+    ),
+    key(
+        "partitions",
+        Kind::Count { min: 1, max: 1000 },
+        "Partitions of a table's topic. Topics that have fewer get more; one key's changes keep their order all the same.",
+    )
+    .default("4"),
+    key(
+        "replication",
+        Kind::Count { min: 1, max: 100 },
+        "Copies of each partition. Without this: as the brokers are set (default.replication.factor).",
+    ),
+    key(
+        "cleanup",
+        Kind::Choice(&["auto", "compact", "delete"]),
+        "What becomes of old messages in topics that are made: `compact` keeps the last of each key, `delete` none that are older \
+         than `retention`. `auto` compacts where each message tells the whole row: tables with REPLICA IDENTITY FULL or without \
+         columns that can be large.",
+    )
+    .default("auto"),
+    key(
+        "retention",
+        Kind::Duration,
+        "How long changes stay, also in compacted topics. A sink that was away for longer is compared with the source and mended.",
+    )
+    .default("7d"),
+    key(
+        "max_message",
+        Kind::Size,
+        "Largest message. Topics are made for it; for one that is there already its max.message.bytes decides.",
+    )
+    .default("16MB"),
+    key("compression", Kind::Choice(&["none", "lz4", "zstd", "gzip", "snappy"]), "How batches are packed.").default("lz4"),
+    key("tls", Kind::Section(TLS), "Encrypts the connections; may be empty: `tls: {}`."),
+    key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
+];
+
+const TLS: &[Key] = &[
+    key("ca", Kind::Path, "The authorities to be trusted, PEM. Without this: the system's."),
+    key("cert", Kind::Path, "Our own certificate, PEM, for brokers that ask for one."),
+    key("key", Kind::Path, "Its private key, PEM."),
+    key("key_password", Kind::Secret, "What the key is locked with."),
+];
+
+const SASL: &[Key] = &[
+    key(
+        "mechanism",
+        Kind::Choice(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+        "How the password is shown to be known.",
+    )
+    .default("SCRAM-SHA-512"),
+    key("user", Kind::Text, "The name.").required(),
+    key("password", Kind::Secret, "The password.").required(),
+];
