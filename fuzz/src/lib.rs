@@ -10,7 +10,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use tidewire_change::{Change, Column, ErrorKind, Identity, Key, Kind, Schema, TableName, Type};
 use tidewire_delta::outside::Lake;
-use tidewire_envelope::{debezium, native};
+use tidewire_envelope::debezium::{Decoder, Encoder, Modes, Origin};
+use tidewire_envelope::native;
 use tidewire_journal::outside::Journals;
 
 pub use tidewire_cli::outside::configuration;
@@ -34,11 +35,12 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool, mutations: u32) -> T
     Target { name, run, mutations }
 }
 
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     target("pgoutput", pgoutput, 40_000),
     target("copied_row", copied_row, 20_000),
     target("checkpoint", checkpoint, 20_000),
     target("native_message", native_message, 40_000),
+    target("debezium_message", debezium_message, 40_000),
     target("journal_segment", journal_segment, 2_000),
     target("index_run", index_run, 2_000),
     target("deletion_vector", deletion_vector, 20_000),
@@ -73,11 +75,94 @@ fn shown(change: &Change) -> bool {
     native::encode(change, change.schema.id(), &mut out);
     let again = native::decode(out.freeze(), &|_| Some(change.schema.clone())).expect("what we write can be read");
     assert_eq!(again.position, change.position);
-    let origin = debezium::Origin { name: "t", database: "d", version: "0" };
-    let mut line = Vec::new();
-    debezium::line(change, &origin, 0, &mut line);
-    serde_json::from_slice::<serde_json::Value>(&line).expect("people get JSON");
+    let origin = Origin { name: "t", database: "d", version: "0" };
+    for modes in [Modes::default(), Modes::for_people()] {
+        let mut value = Vec::new();
+        Encoder::new(&change.schema, &modes, &origin).value(change, 0, &mut value);
+        serde_json::from_slice::<serde_json::Value>(&value).expect("people get JSON");
+        let again = Decoder::new(&change.schema, &modes).decode(Some(&value)).expect("what we write can be read");
+        assert_eq!(again.as_ref(), Some(change));
+    }
     true
+}
+
+/// A message of a topic in Debezium's format: the first byte chooses the modes.
+pub fn debezium_message(bytes: &[u8]) -> bool {
+    let Some((which, rest)) = bytes.split_first() else { return false };
+    let (schema, modes) = (every_type(), debezium_modes(*which));
+    match Decoder::new(&schema, &modes).decode(Some(rest)) {
+        Ok(Some(change)) => {
+            let origin = Origin { name: "t", database: "d", version: "0" };
+            let mut value = Vec::new();
+            Encoder::new(&schema, &modes, &origin).value(&change, 0, &mut value);
+            let again = Decoder::new(&schema, &modes).decode(Some(&value)).expect("what we write can be read");
+            assert_eq!(again, Some(change));
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Malformed | ErrorKind::Schema), "{error}");
+            assert!(error.message().contains("shop.types"), "{error}");
+            false
+        }
+    }
+}
+
+/// The modes by a byte: all of decimals and times.
+pub(crate) fn debezium_modes(which: u8) -> Modes {
+    let mut modes = Modes::default();
+    let (decimals, rest) = (["precise", "string", "double"], usize::from(which) / 3);
+    let times = ["adaptive", "connect", "isostring", "microseconds", "nanoseconds"];
+    let others =
+        [("binary.handling.mode", "hex"), ("hstore.handling.mode", "map"), ("interval.handling.mode", "string")];
+    let mut set = |property: &str, value: &str| assert!(modes.set(property, value).expect("it may have this value"));
+    set("decimal.handling.mode", decimals[usize::from(which) % 3]);
+    set("time.precision.mode", times[rest % 5]);
+    for (at, (property, value)) in others.into_iter().enumerate() {
+        if rest / 5 >> at & 1 == 1 {
+            set(property, value);
+        }
+    }
+    modes
+}
+
+/// A table with a column of every kind that Debezium's format tells apart.
+pub(crate) fn every_type() -> Arc<Schema> {
+    let array = |kind| Kind::Array(Box::new(kind));
+    let columns = [
+        (Kind::Int64, "bigint"),
+        (Kind::Bool, "boolean"),
+        (Kind::Float64, "double precision"),
+        (Kind::Numeric { precision_scale: Some((12, 2)) }, "numeric(12,2)"),
+        (Kind::Numeric { precision_scale: None }, "numeric"),
+        (Kind::Other, "money"),
+        (Kind::Text, "text"),
+        (Kind::Bytes, "bytea"),
+        (Kind::Bits, "bit varying"),
+        (Kind::Date, "date"),
+        (Kind::Time, "time without time zone"),
+        (Kind::TimeTz, "time with time zone"),
+        (Kind::Timestamp, "timestamp without time zone"),
+        (Kind::TimestampTz, "timestamp with time zone"),
+        (Kind::Interval, "interval"),
+        (Kind::Map, "public.hstore"),
+        (Kind::Other, "point"),
+        (Kind::Other, "polygon"),
+        (array(Kind::Text), "text[]"),
+        (array(Kind::Int32), "integer[]"),
+    ];
+    let column = |(index, (kind, name)): (usize, (Kind, &str))| Column {
+        name: format!("c{index}"),
+        ty: Type { kind, name: name.into(), builtin: !name.contains('.') },
+        attribute: index as i32 + 1,
+    };
+    Arc::new(Schema {
+        table: TableName::new("shop", "types"),
+        columns: columns.into_iter().enumerate().map(column).collect(),
+        key: Key::Columns(vec![0]),
+        identity: Identity::Full,
+        source_id: 8,
+    })
 }
 
 fn schema() -> Arc<Schema> {

@@ -1,10 +1,11 @@
 //! Bytes that are right, made by the code that writes them: the corpus begins with them (`cargo run -p tidewire-fuzz
 //! --example valid`).
 
-use super::{folder, schema, Lake};
+use super::{debezium_modes, every_type, folder, schema, Lake};
 use bytes::BytesMut;
 use std::path::Path;
 use tidewire_change::{Change, Datum, Op, Position, Row};
+use tidewire_envelope::debezium::{Encoder, Origin};
 use tidewire_envelope::native;
 use tidewire_journal::outside::Journals;
 
@@ -16,6 +17,7 @@ pub fn valid(target: &str) -> Vec<Vec<u8>> {
         "copied_row" => texts(&["\u{3}1\t\\N\ta\\tb\\\\\n", "\u{1}plain", "\u{0}"]),
         "checkpoint" => vec![tidewire_postgres::source::outside::some_checkpoint()],
         "native_message" => native_messages(),
+        "debezium_message" => debezium_messages(),
         "journal_segment" => {
             let folder = folder();
             let (_, bytes) = journal(folder.path());
@@ -84,6 +86,54 @@ fn native_messages() -> Vec<Vec<u8>> {
         change(Op::Truncate, None, None),
         [&[1], &described[..]].concat(),
     ]
+}
+
+/// In each of the modes, and one as a real Debezium wrote it.
+fn debezium_messages() -> Vec<Vec<u8>> {
+    let texts = [
+        "1",
+        "t",
+        "1.5",
+        "123.40",
+        "123.45",
+        "-$1,234.56",
+        "a\"b\\é",
+        "\\x00ff",
+        "1011",
+        "2024-02-29",
+        "12:34:56.789012",
+        "12:34:56+02",
+        "2024-02-29 12:34:56.789012",
+        "2024-02-29 12:34:56.789012+00",
+        "1 day 00:00:01",
+        "\"a\"=>\"1\"",
+        "(1.5,2)",
+        "((0,0),(1,1))",
+        "{a,NULL,\"b c\"}",
+        "{1,2}",
+    ];
+    let schema = every_type();
+    let row = || Some(Row::from_datums(texts.iter().map(|text| Datum::Text(text.as_bytes()))));
+    let partial = Row::from_datums(texts.iter().enumerate().map(|(at, text)| match at {
+        0..6 => Datum::Text(text.as_bytes()),
+        _ => Datum::Unchanged,
+    }));
+    let message = |which: u8, op, before, after| {
+        let position = Position::new(5, 3);
+        let change = Change { schema: schema.clone(), op, position, committed_at: 9, xid: Some(4), before, after };
+        let origin = Origin { name: "t", database: "d", version: "0" };
+        let mut out = vec![which];
+        Encoder::new(&schema, &debezium_modes(which), &origin).value(&change, 0, &mut out);
+        out
+    };
+    let theirs = message(0, Op::Update, None, row());
+    let theirs = String::from_utf8(theirs).expect("JSON is UTF-8");
+    let theirs = theirs.replace(",\"commit_lsn\":5,\"ordinal\":3", "").into_bytes();
+    let mut messages: Vec<_> = (0..45).step_by(4).map(|which| message(which, Op::Create, None, row())).collect();
+    messages.push(message(1, Op::Update, row(), Some(partial)));
+    messages.push(message(2, Op::Delete, row(), None));
+    messages.push(theirs);
+    messages
 }
 
 const COMMIT: &str = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],"writerFeatures":[]}}

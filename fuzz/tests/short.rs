@@ -52,6 +52,11 @@ fn bytes_that_are_no_native_message_are_refused_and_nothing_else() {
 }
 
 #[test]
+fn bytes_that_are_no_message_of_debezium_are_refused_and_what_is_read_can_be_written() {
+    short("debezium_message");
+}
+
+#[test]
 fn bytes_that_are_no_segment_are_refused_with_their_place() {
     short("journal_segment");
 }

@@ -155,7 +155,8 @@ pub enum Topic {
         allow_missing_positional = true,
         after_help = "Examples:\n  \
         tidewire topic read shop.orders --max 10\n  \
-        tidewire topic read pipeline.yaml shop.orders --from latest --follow"
+        tidewire topic read pipeline.yaml shop.orders --from latest --follow\n  \
+        tidewire topic read shop.orders --format debezium --property decimal.handling.mode=string"
     )]
     Read(TopicRead),
 }
@@ -179,6 +180,12 @@ pub struct TopicRead {
     /// At most this many messages
     #[arg(long)]
     pub max: Option<u64>,
+    /// text: values as the source prints them; debezium: as Debezium writes them, with its tombstones and headers
+    #[arg(long, default_value = "text", value_parser = ["text", "debezium"])]
+    pub format: String,
+    /// A property of a Debezium connector that says how values are written, e.g. time.precision.mode=connect (repeat it for more)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub property: Vec<String>,
 }
 
 #[derive(Subcommand, Debug)]

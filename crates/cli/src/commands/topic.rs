@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidewire_change::{text::parse_timestamp, topic, Error, Result, Schema, SchemaId};
+use tidewire_change::{text::parse_timestamp, topic, Change, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
-use tidewire_envelope::{debezium, native};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin};
+use tidewire_envelope::native;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -70,20 +71,19 @@ pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
             format!("they are 0 to {last}")
         }));
     }
-    let mut printer = Printer::new(config, &topic);
+    let mut printer = Printer::new(config, &topic, args)?;
     let mut read = Read { topic, partition: args.partition, start: start(&args.from)? };
     let mut left = args.max.unwrap_or(u64::MAX);
     loop {
         let mut messages = view.read(read.clone());
         while left > 0 {
             let Some(message) = messages.next() else { break };
-            // Somebody who reads no further (`| head`) isn't a fault.
             if !printer.print(&view, &message?)? {
                 return Ok(Answer::Yes);
             }
             left -= 1;
         }
-        if left == 0 || !args.follow {
+        if !printer.print_held(None)? || left == 0 || !args.follow {
             return Ok(Answer::Yes);
         }
         read.start = Start::Next(messages.next_offsets().clone());
@@ -113,25 +113,70 @@ pub fn time(text: &str) -> Option<i64> {
     parse_timestamp(format!("{date} {clock}{seconds}").as_bytes())
 }
 
+/// How the lines are to be written.
+fn modes(args: &TopicRead) -> Result<Modes> {
+    if args.format == "text" {
+        return match args.property.first() {
+            None => Ok(Modes::for_people()),
+            Some(_) => {
+                Err(Error::invalid("--property says how Debezium's format is written").hint("add --format debezium"))
+            }
+        };
+    }
+    let mut modes = Modes::default();
+    for property in &args.property {
+        let known = match property.split_once('=') {
+            Some((name, value)) => modes.set(name, value)?,
+            None => false,
+        };
+        if !known {
+            return Err(Error::invalid(format!("`{property}` is no property of the format, with a value"))
+                .hint(format!("they are: {}", Modes::PROPERTIES.join(", "))));
+        }
+    }
+    Ok(modes)
+}
+
 /// Turns messages into JSON lines.
 struct Printer {
     database: String,
     name: String,
     is_internal: bool,
+    /// Debezium's format: a change is held back until the one behind it is known, which may be the other half of a key change.
+    is_debezium: bool,
+    modes: Modes,
     schemas: HashMap<SchemaId, Arc<Schema>>,
+    encoders: HashMap<SchemaId, Encoder>,
+    held: Option<Held>,
+    before_held: Option<Change>,
     line: Vec<u8>,
 }
 
+struct Held {
+    partition: u32,
+    offset: u64,
+    schema: SchemaId,
+    change: Change,
+}
+
 impl Printer {
-    fn new(config: &Config, topic: &str) -> Printer {
-        let is_internal = topic::is_internal(topic);
-        let database = catalog::database(config);
-        Printer { database, name: config.name.clone(), is_internal, schemas: HashMap::new(), line: Vec::new() }
+    fn new(config: &Config, topic: &str, args: &TopicRead) -> Result<Printer> {
+        Ok(Printer {
+            database: catalog::database(config),
+            name: config.name.clone(),
+            is_internal: topic::is_internal(topic),
+            is_debezium: args.format == "debezium",
+            modes: modes(args)?,
+            schemas: HashMap::new(),
+            encoders: HashMap::new(),
+            held: None,
+            before_held: None,
+            line: Vec::new(),
+        })
     }
 
     /// False: nobody reads what is printed any more.
     fn print(&mut self, view: &View, message: &FetchedMessage) -> Result<bool> {
-        self.line.clear();
         if self.is_internal || message.value.is_empty() {
             let key = match &*message.topic {
                 topic::SCHEMAS => message.key.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -140,26 +185,66 @@ impl Printer {
             let value: serde_json::Value = serde_json::from_slice(&message.value).unwrap_or_default();
             let json = serde_json::json!({"offset": message.offset, "partition": message.partition,
                 "key": key, "value": value});
+            if !self.print_held(None)? {
+                return Ok(false);
+            }
+            self.line.clear();
             self.line.extend_from_slice(json.to_string().as_bytes());
             self.line.push(b'\n');
-        } else {
-            let header = native::header(&message.value)?;
-            if !self.schemas.contains_key(&header.schema) {
-                self.schemas = schemas(view)?;
-            }
-            let change = native::decode(message.value.clone(), &|id| self.schemas.get(&id).cloned())?;
-            let origin =
-                debezium::Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
-            let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
-            let head = format!("{{\"partition\":{},\"offset\":{},\"key\":", message.partition, message.offset);
-            self.line.extend_from_slice(head.as_bytes());
-            debezium::key(&change, &mut self.line);
-            self.line.extend_from_slice(b",\"value\":");
-            debezium::value(&change, &origin, now, &mut self.line);
-            self.line.extend_from_slice(b"}\n");
+            return self.flush();
         }
+        let header = native::header(&message.value)?;
+        if !self.schemas.contains_key(&header.schema) {
+            self.schemas = schemas(view)?;
+        }
+        let change = native::decode(message.value.clone(), &|id| self.schemas.get(&id).cloned())?;
+        let goes_on = self.print_held(Some(&change))?;
+        self.held = Some(Held { partition: message.partition, offset: message.offset, schema: header.schema, change });
+        Ok(goes_on && (self.is_debezium || self.print_held(None)?))
+    }
+
+    /// Prints the change that was held back, `next` being the one behind it.
+    fn print_held(&mut self, next: Option<&Change>) -> Result<bool> {
+        let Some(held) = self.held.take() else { return Ok(true) };
+        let origin = Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
+        let schema = &held.change.schema;
+        let encoder = self.encoders.entry(held.schema).or_insert_with(|| Encoder::new(schema, &self.modes, &origin));
+        let next = next.filter(|next| is_key_change(&held.change, next));
+        let before = self.before_held.take().filter(|before| is_key_change(before, &held.change));
+        let (mut headers, mut key) = (Vec::new(), Vec::new());
+        if let Some(other) = next.or(before.as_ref()).filter(|_| self.is_debezium) {
+            let mut header = Vec::new();
+            if let Some(name) = encoder.header(&held.change, other, &mut header) {
+                headers = [b",\"headers\":{\"", name.as_bytes(), b"\":", &header, b"}"].concat();
+            }
+        }
+        if !encoder.key(&held.change, &mut key) {
+            key = b"null".to_vec();
+        }
+        let head = format!("{{\"partition\":{},\"offset\":{},\"key\":", held.partition, held.offset);
+        let line = &mut self.line;
+        line.clear();
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
+        for part in [head.as_bytes(), &key, b",\"value\":"] {
+            line.extend_from_slice(part);
+        }
+        encoder.value(&held.change, now, line);
+        for part in [&headers[..], b"}\n"] {
+            line.extend_from_slice(part);
+        }
+        if self.is_debezium && encoder.has_tombstone(&held.change) {
+            for part in [head.as_bytes(), &key, b",\"value\":null", &headers, b"}\n"] {
+                line.extend_from_slice(part);
+            }
+        }
+        self.before_held = Some(held.change);
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<bool> {
         match std::io::stdout().lock().write_all(&self.line) {
             Ok(()) => Ok(true),
+            // Somebody who reads no further (`| head`) isn't a fault.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(Error::io(error, "standard output")),
         }

@@ -3,6 +3,7 @@
 mod compaction;
 mod debezium;
 mod native;
+mod roundtrip;
 
 use std::sync::Arc;
 use tidewire_change::{Change, Column, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};

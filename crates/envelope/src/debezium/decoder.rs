@@ -1,0 +1,362 @@
+//! A message of Debezium as a change: ours, and those that a real Debezium wrote.
+
+use super::encoder::placeholder;
+use super::json::read_base64;
+use super::modes::{Modes, TimeMode};
+use super::read::{read, Unread};
+use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
+use super::shape::Shape;
+use super::source::Source;
+use std::sync::Arc;
+use tidewire_change::{Change, Datum, Error, Identity, Kind, Op, Result, Row, RowBuilder, Schema, Type};
+
+/// Reads the messages of one table's topic. `schema`: the table as it was when they were written; `modes`: those that they were written with.
+pub struct Decoder {
+    schema: Arc<Schema>,
+    columns: Vec<Column>,
+    scratch: Vec<u8>,
+    before: Slots,
+    after: Slots,
+}
+
+struct Column {
+    shape: Shape,
+    /// `"name":`
+    head: Vec<u8>,
+    placeholder: Vec<u8>,
+    /// A property by which every value of the column may have lost something, unless it is said that none has.
+    loses: Option<&'static str>,
+}
+
+/// Where each column's value lies in the message; empty: nowhere.
+#[derive(Default)]
+struct Slots(Vec<(u32, u32)>);
+
+/// What is said beside a row: for each column, whether its value is there at all, and its text.
+#[derive(Default)]
+struct Notes {
+    unavailable: Vec<usize>,
+    texts: Vec<(usize, Vec<u8>)>,
+}
+
+#[derive(Default)]
+struct Envelope<'a> {
+    has_before: bool,
+    has_after: bool,
+    source: Option<Source<'a>>,
+    op: Option<Op>,
+    ts_ms: Option<i64>,
+    notes: Notes,
+    notes_before: Notes,
+}
+
+impl Decoder {
+    pub fn new(schema: &Arc<Schema>, modes: &Modes) -> Decoder {
+        let column = |column: &tidewire_change::Column| {
+            let mut head = Vec::new();
+            super::json::push_string(column.name.as_bytes(), &mut head);
+            head.push(b':');
+            let shape = Shape::of(&column.ty, modes);
+            Column { head, placeholder: placeholder(&shape, modes), loses: loses(&column.ty, modes), shape }
+        };
+        let columns = schema.columns.iter().map(column).collect();
+        let slots = Slots::default;
+        Decoder { schema: schema.clone(), columns, scratch: Vec::new(), before: slots(), after: slots() }
+    }
+
+    /// The change in a message's value; none in a tombstone (no value). `Malformed`: it is no message of this table, or a mode has lost what
+    /// it held (the property is named); `Schema`: its columns are others than the schema's.
+    pub fn decode(&mut self, value: Option<&[u8]>) -> Result<Option<Change>> {
+        let Some(value) = value.filter(|value| !value.is_empty() && *value != b"null") else { return Ok(None) };
+        if std::str::from_utf8(value).is_err() {
+            return Err(self.malformed("isn't UTF-8"));
+        }
+        let payload = self.payload(value)?;
+        if payload == b"null" {
+            return Ok(None);
+        }
+        let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
+        let change = self.envelope(payload, &mut before, &mut after).and_then(|found| {
+            let ours = found.source.as_ref().is_some_and(Source::is_ours);
+            self.change(payload, found, ours, &before, &after)
+        });
+        (self.before, self.after) = (before, after);
+        change.map(Some)
+    }
+
+    /// What is inside `{"schema":…,"payload":…}`; the value itself without `schemas.enable`.
+    fn payload<'a>(&self, value: &'a [u8]) -> Result<&'a [u8]> {
+        let (mut cursor, mut first) = (Cursor::new(value), true);
+        let broken = || self.malformed("isn't a JSON object");
+        if !cursor.take(b'{') {
+            return Err(broken());
+        }
+        let mut probe = cursor;
+        if probe.peek() != Some(b'"') || !(probe.take_all(b"\"schema\"") || probe.take_all(b"\"payload\"")) {
+            return Ok(value);
+        }
+        let mut payload = None;
+        while let Some(name) = cursor.member(&mut first).ok_or_else(broken)? {
+            let inside = cursor.value().ok_or_else(broken)?;
+            if name == b"payload" {
+                payload = Some(inside);
+            }
+        }
+        match cursor.is_at_end() {
+            true => payload.ok_or_else(|| self.malformed("has a schema and no payload")),
+            false => Err(broken()),
+        }
+    }
+
+    fn envelope<'a>(&self, payload: &'a [u8], before: &mut Slots, after: &mut Slots) -> Result<Envelope<'a>> {
+        let (mut cursor, mut first) = (Cursor::new(payload), true);
+        let broken = || self.malformed("isn't a JSON object");
+        let mut found = Envelope::default();
+        if !cursor.take(b'{') {
+            return Err(broken());
+        }
+        while let Some(name) = cursor.member(&mut first).ok_or_else(broken)? {
+            match name {
+                b"before" => found.has_before = self.row(&mut cursor, before)?,
+                b"after" => found.has_after = self.row(&mut cursor, after)?,
+                b"source" => {
+                    found.source =
+                        Some(Source::read(&mut cursor).ok_or_else(|| self.malformed("has a broken source"))?);
+                }
+                b"op" => found.op = Some(self.op(cursor.value().ok_or_else(broken)?)?),
+                b"ts_ms" => found.ts_ms = number(cursor.value().ok_or_else(broken)?),
+                name => {
+                    let value = cursor.value().ok_or_else(broken)?;
+                    let (notes, name) = match name.strip_prefix(b"before_") {
+                        Some(name) => (&mut found.notes_before, name),
+                        None => (&mut found.notes, name),
+                    };
+                    self.note(name, value, notes)
+                        .ok_or_else(|| self.malformed("has a broken field beside its rows"))?;
+                }
+            }
+        }
+        if !cursor.is_at_end() {
+            return Err(broken());
+        }
+        Ok(found)
+    }
+
+    fn op(&self, raw: &[u8]) -> Result<Op> {
+        match inside_quotes(raw) {
+            Some([letter]) => Op::from_letter(*letter),
+            _ => None,
+        }
+        .ok_or_else(|| self.malformed("has an operation that no change of a row has"))
+    }
+
+    /// Finds the columns of a row; false: it is null.
+    fn row(&self, cursor: &mut Cursor<'_>, slots: &mut Slots) -> Result<bool> {
+        let broken = || self.malformed("has a broken row");
+        if cursor.peek() == Some(b'n') {
+            return match cursor.value() {
+                Some(b"null") => Ok(false),
+                _ => Err(broken()),
+            };
+        }
+        slots.0.clear();
+        slots.0.resize(self.columns.len(), (0, 0));
+        let (mut first, mut expected) = (true, 0);
+        if !cursor.take(b'{') {
+            return Err(broken());
+        }
+        while cursor.next(&mut first, b'}').ok_or_else(broken)? {
+            let index = match self.columns.get(expected) {
+                Some(column) if cursor.take_all(&column.head) => expected,
+                _ => self.find(cursor)?,
+            };
+            let value = cursor.value().ok_or_else(broken)?;
+            slots.0[index] = ((cursor.at - value.len()) as u32, cursor.at as u32);
+            expected = index + 1;
+        }
+        Ok(true)
+    }
+
+    fn find(&self, cursor: &mut Cursor<'_>) -> Result<usize> {
+        let mut scratch = Vec::new();
+        let name = cursor.string().filter(|_| cursor.take(b':'));
+        let name =
+            name.and_then(|name| unescaped(name, &mut scratch)).ok_or_else(|| self.malformed("has a broken row"))?;
+        let found = self.schema.columns.iter().position(|column| column.name.as_bytes() == name);
+        found.ok_or_else(|| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            Error::schema(format!("a message of {} has the column `{name}`, its schema hasn't", self.schema.table))
+                .hint("the message is of another version of the table")
+                .on_table(&self.schema.table)
+        })
+    }
+
+    fn note(&self, name: &[u8], value: &[u8], notes: &mut Notes) -> Option<()> {
+        let (mut cursor, mut first) = (Cursor::new(value), true);
+        let column = |name: &[u8]| {
+            let mut text = Vec::new();
+            push_unescaped(name, &mut text)?;
+            self.schema.columns.iter().position(|column| column.name.as_bytes() == text)
+        };
+        match name {
+            _ if value == b"null" => {}
+            b"unavailable" if cursor.take(b'[') => {
+                while cursor.next(&mut first, b']')? {
+                    notes.unavailable.push(column(cursor.string()?)?);
+                }
+            }
+            b"exact" | b"invalid_utf8" if cursor.take(b'{') => {
+                while let Some(column_name) = cursor.member(&mut first)? {
+                    let (index, inside, mut text) = (column(column_name)?, cursor.string()?, Vec::new());
+                    match name {
+                        b"exact" => push_unescaped(inside, &mut text)?,
+                        _ => read_base64(inside, &mut text)?,
+                    }
+                    notes.texts.push((index, text));
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn change(
+        &mut self,
+        payload: &[u8],
+        found: Envelope<'_>,
+        ours: bool,
+        before: &Slots,
+        after: &Slots,
+    ) -> Result<Change> {
+        let op = found.op.ok_or_else(|| self.malformed("has no operation"))?;
+        let source = found.source.as_ref().ok_or_else(|| self.malformed("has no source"))?;
+        let position = source.position(op).map_err(|what| self.malformed(what))?;
+        let fits = match op {
+            Op::Read | Op::Create => found.has_after && !found.has_before,
+            Op::Update => found.has_after,
+            Op::Delete => found.has_before && !found.has_after,
+            Op::Truncate => !found.has_before && !found.has_after,
+        };
+        if !fits {
+            return Err(self.malformed("has other rows than its operation").at(position));
+        }
+        let with_position = |error: Error| error.at(position);
+        let whole_rows = ours || self.schema.identity == Identity::Full;
+        let (notes_after, notes_before) = match found.has_after {
+            true => (&found.notes, &found.notes_before),
+            false => (&found.notes_before, &found.notes),
+        };
+        let before = match found.has_before && (op == Op::Delete || whole_rows) {
+            true => Some(
+                self.take_row(payload, before, notes_before, RowSays { ours, whole: whole_rows })
+                    .map_err(with_position)?,
+            ),
+            false => None,
+        };
+        let after = match found.has_after {
+            true => {
+                Some(self.take_row(payload, after, notes_after, RowSays { ours, whole: true }).map_err(with_position)?)
+            }
+            false => None,
+        };
+        let committed_at = source.ts_us.or(found.ts_ms.map(|ms| ms.saturating_mul(1000)));
+        Ok(Change {
+            schema: self.schema.clone(),
+            op,
+            position,
+            committed_at: committed_at.ok_or_else(|| self.malformed("has no time").at(position))?,
+            xid: source.xid,
+            before,
+            after,
+        })
+    }
+
+    fn take_row(&mut self, payload: &[u8], slots: &Slots, notes: &Notes, says: RowSays) -> Result<Row> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut builder = RowBuilder::with_capacity(payload.len() / 2 + 64);
+        for (index, (column, (start, end))) in self.columns.iter().zip(&slots.0).enumerate() {
+            if !notes.texts.is_empty() || !notes.unavailable.is_empty() {
+                if let Some((_, text)) = notes.texts.iter().find(|(of, _)| *of == index) {
+                    builder.push(Datum::Text(text));
+                    continue;
+                }
+                if notes.unavailable.contains(&index) {
+                    builder.push(Datum::Unchanged);
+                    continue;
+                }
+            }
+            let raw = &payload[*start as usize..*end as usize];
+            let datum = match raw {
+                b"" if says.ours && !column.shape.is_written() => Datum::Null,
+                b"" => return Err(self.missing(index)),
+                _ if !says.whole && !self.schema.is_key(index) => Datum::Unchanged,
+                b"null" => Datum::Null,
+                raw if !says.ours && *raw == column.placeholder[..] => Datum::Unchanged,
+                raw => {
+                    match (column.loses.filter(|_| !says.ours), read(&column.shape, raw, !says.ours, &mut scratch)) {
+                        (None, Ok(text)) => Datum::Text(text),
+                        (Some(property), Ok(_)) => return Err(self.unread(index, Unread::Lost(property))),
+                        (_, Err(why)) => return Err(self.unread(index, why)),
+                    }
+                }
+            };
+            builder.push(datum);
+        }
+        self.scratch = scratch;
+        Ok(builder.finish())
+    }
+
+    fn missing(&self, index: usize) -> Error {
+        let (name, table) = (&self.schema.columns[index].name, &self.schema.table);
+        let error = Error::schema(format!("a message of {table} lacks the column `{name}`")).on_table(table);
+        match self.columns[index].shape.is_written() {
+            true => error.hint("the message is of another version of the table"),
+            false => error.hint("Debezium leaves out what it doesn't know: include.unknown.datatypes=false"),
+        }
+    }
+
+    fn unread(&self, index: usize, why: Unread) -> Error {
+        let (name, table) = (&self.schema.columns[index].name, &self.schema.table);
+        match why {
+            Unread::Wrong => {
+                let ty = &self.schema.columns[index].ty.name;
+                Error::malformed(format!("column `{name}` of a message of {table} isn't what {ty} is written as"))
+                    .hint("compare the modes with those of the connector that wrote the topic")
+            }
+            Unread::Lost(property) => {
+                Error::malformed(format!("column `{name}` of a message of {table} may have lost digits: {property}"))
+                    .hint("have the connector write it with another mode")
+            }
+        }
+        .on_table(table)
+    }
+
+    fn malformed(&self, what: &str) -> Error {
+        let table = &self.schema.table;
+        Error::malformed(format!("a message of {table} {what}")).on_table(table)
+    }
+}
+
+/// How much a row tells.
+#[derive(Clone, Copy)]
+struct RowSays {
+    /// It is of our own making: what is said beside it holds, and nothing else means more than it is.
+    ours: bool,
+    /// Its nulls are NULLs, not columns that the log didn't carry.
+    whole: bool,
+}
+
+fn number(raw: &[u8]) -> Option<i64> {
+    std::str::from_utf8(raw).ok()?.parse().ok()
+}
+
+/// Connect's own times have milliseconds.
+fn loses(ty: &Type, modes: &Modes) -> Option<&'static str> {
+    let kind = match &ty.kind {
+        Kind::Array(element) => element,
+        kind => kind,
+    };
+    let is_short = ["(0)", "(1)", "(2)", "(3)"].iter().any(|precision| ty.name.contains(precision));
+    let is_cut = modes.time == TimeMode::Connect && matches!(kind, Kind::Time | Kind::Timestamp) && !is_short;
+    is_cut.then_some("time.precision.mode=connect")
+}

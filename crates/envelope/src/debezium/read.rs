@@ -1,0 +1,509 @@
+//! One value of JSON back to the source's text: the other way of `write`.
+
+use super::decimal;
+use super::json::{read_base64, read_binary};
+use super::literal::{push_element, push_hstore_pair};
+use super::modes::{DecimalMode, HstoreMode};
+use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
+use super::shape::{Clock, Shape};
+use super::time::{self, Interval, DAY_MICROS};
+use super::write::{is_integer, DOUBLE_DIGITS};
+use std::io::Write;
+use tidewire_change::text::{
+    bytes_text, date_text, float4_text, float8_text, parse_date, parse_time, time_text, timestamp_text,
+};
+
+/// Why a value can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It isn't what the column's type is written as.
+    Wrong,
+    /// It may have lost something when it was written; by this property.
+    Lost(&'static str),
+}
+
+use Unread::{Lost, Wrong};
+
+/// The text of a value that isn't null: a slice of `raw`, or made in `scratch`. `strict`: refuse what may have lost something; else it
+/// is known that nothing was lost.
+#[inline]
+pub(super) fn read<'t>(
+    shape: &Shape,
+    raw: &'t [u8],
+    strict: bool,
+    scratch: &'t mut Vec<u8>,
+) -> Result<&'t [u8], Unread> {
+    match shape {
+        Shape::Text(_) => inside_quotes(raw).and_then(|inside| unescaped(inside, scratch)).ok_or(Wrong),
+        Shape::Int16 | Shape::Int32 | Shape::Int64 => is_integer(raw).then_some(raw).ok_or(Wrong),
+        Shape::Bool => match raw {
+            b"true" => Ok(b"t"),
+            b"false" => Ok(b"f"),
+            _ => Err(Wrong),
+        },
+        shape => {
+            scratch.clear();
+            push(shape, raw, strict, scratch)?;
+            Ok(scratch)
+        }
+    }
+}
+
+/// Appends the text.
+fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+    let some = |done: Option<()>| done.ok_or(Wrong);
+    match shape {
+        Shape::Text(_) => some(inside_quotes(raw).and_then(|inside| push_unescaped(inside, out))),
+        Shape::Int16 | Shape::Int32 | Shape::Int64 | Shape::Bool => {
+            out.extend_from_slice(read(shape, raw, strict, &mut Vec::new())?);
+            Ok(())
+        }
+        Shape::Float32 => some(push_float(raw, 6, out, |text, out| {
+            float4_text(text.parse().ok().filter(|number: &f32| number.is_finite())?, out);
+            Some(())
+        })),
+        Shape::Float64 => some(push_float(raw, DOUBLE_DIGITS, out, |text, out| {
+            float8_text(text.parse().ok().filter(|number: &f64| number.is_finite())?, out);
+            Some(())
+        })),
+        Shape::SourceFloat => some(match inside_quotes(raw) {
+            Some(word) => push_unescaped(word, out),
+            None => is_number(raw).then(|| out.extend_from_slice(raw)),
+        }),
+        Shape::Decimal { scale, .. } => some(push_decimal(raw, i32::from(*scale), out)),
+        Shape::VariableDecimal => some(push_variable(raw, out)),
+        Shape::DecimalText => some(push_decimal_text(raw, out)),
+        Shape::DecimalDouble { scale } => push_double(raw, *scale, strict, out),
+        Shape::Money { form, digits } => push_money(raw, *form, *digits, strict, out),
+        Shape::Bytes(mode) => {
+            let mut bytes = Vec::with_capacity(raw.len());
+            some(inside_quotes(raw).and_then(|inside| read_binary(inside, *mode, &mut bytes)))?;
+            let mut text = String::new();
+            bytes_text(&bytes, &mut text);
+            out.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+        Shape::Unknown(mode) => some(inside_quotes(raw).and_then(|inside| read_binary(inside, *mode, out))),
+        Shape::Bit => match raw {
+            b"true" => some(Some(out.push(b'1'))),
+            b"false" => some(Some(out.push(b'0'))),
+            _ => Err(Wrong),
+        },
+        Shape::Bits { length, .. } => some(push_bits(raw, *length, out)),
+        Shape::Date(clock) => some(push_date(raw, *clock, out)),
+        Shape::Time(clock) => some(push_time(raw, *clock, out)),
+        Shape::TimeTz => some(push_zoned_time(raw, out)),
+        Shape::Timestamp(clock) => some(push_timestamp(raw, *clock, out)),
+        Shape::TimestampTz(_) => some(push_zoned(raw, out)),
+        Shape::IntervalNumeric => push_interval(raw, strict, out),
+        Shape::IntervalText => {
+            some(inside_quotes(raw).and_then(Interval::parse_iso).map(|interval| interval.push_text(out)))
+        }
+        Shape::Hstore(mode) => some(push_hstore(raw, *mode, out)),
+        Shape::Point => some(push_point(raw, out)),
+        Shape::Array(element) => push_array(raw, element, strict, out),
+        Shape::Omitted => Err(Wrong),
+    }
+}
+
+fn integer(raw: &[u8]) -> Option<i64> {
+    is_integer(raw).then(|| std::str::from_utf8(raw).ok()?.parse().ok())?
+}
+
+fn is_number(raw: &[u8]) -> bool {
+    raw.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-')
+        && raw.iter().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E'))
+}
+
+/// `digits`: what the type always keeps. So many in fixed notation are PostgreSQL's own text once the zeros at the end are gone;
+/// `print` is for all others.
+fn push_float(
+    raw: &[u8],
+    digits: usize,
+    out: &mut Vec<u8>,
+    print: impl FnOnce(&str, &mut String) -> Option<()>,
+) -> Option<()> {
+    if let Some(word) = inside_quotes(raw) {
+        return matches!(word, b"NaN" | b"Infinity" | b"-Infinity").then(|| out.extend_from_slice(word));
+    }
+    if let Some(decimal::Parts { whole, fraction, .. }) = decimal::parts(raw) {
+        let zeros = fraction.iter().rev().take_while(|b| **b == b'0').count();
+        let kept = fraction.len() - zeros;
+        let is_small = whole == b"0" && kept > 0 && fraction.iter().take(4).all(|b| *b == b'0');
+        if !is_small && whole.len() + kept <= digits && (whole == b"0" || whole[0] != b'0') {
+            let cut = raw.len() - zeros - usize::from(kept == 0 && zeros > 0);
+            out.extend_from_slice(&raw[..cut]);
+            return Some(());
+        }
+    }
+    let mut text = String::new();
+    print(std::str::from_utf8(raw).ok().filter(|_| is_number(raw))?, &mut text)?;
+    out.extend_from_slice(text.as_bytes());
+    Some(())
+}
+
+fn push_decimal(raw: &[u8], scale: i32, out: &mut Vec<u8>) -> Option<()> {
+    let mut bytes = Vec::with_capacity(16);
+    read_base64(inside_quotes(raw)?, &mut bytes)?;
+    decimal::push_text(&bytes, scale, out)
+}
+
+fn push_variable(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut cursor = Cursor::new(raw);
+    let (mut scale, mut value, mut first) = (None, None, true);
+    if !cursor.take(b'{') {
+        return None;
+    }
+    while let Some(name) = cursor.member(&mut first)? {
+        match name {
+            b"scale" => scale = Some(integer(cursor.value()?)?),
+            b"value" => value = Some(cursor.value()?),
+            _ => return None,
+        }
+    }
+    push_decimal(value?, i32::try_from(scale?).ok()?, out)
+}
+
+fn push_decimal_text(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    match inside_quotes(raw)? {
+        b"NAN" => out.extend_from_slice(b"NaN"),
+        b"POSITIVE_INFINITY" => out.extend_from_slice(b"Infinity"),
+        b"NEGATIVE_INFINITY" => out.extend_from_slice(b"-Infinity"),
+        inside => push_unescaped(inside, out)?,
+    }
+    Some(())
+}
+
+/// A double has no zeros at the end; a column's scale says how many its text has.
+fn push_double(raw: &[u8], scale: Option<i16>, strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+    if let Some(word) = inside_quotes(raw) {
+        return match word {
+            b"NaN" | b"Infinity" | b"-Infinity" => Ok(out.extend_from_slice(word)),
+            _ => Err(Wrong),
+        };
+    }
+    let expanded;
+    let plain = match decimal::parts(raw) {
+        Some(_) => raw,
+        None => {
+            expanded = expand(raw).ok_or(Wrong)?;
+            &expanded
+        }
+    };
+    let decimal::Parts { whole, fraction, .. } = decimal::parts(plain).ok_or(Wrong)?;
+    let zeros = fraction.iter().rev().take_while(|b| **b == b'0').count();
+    let kept = fraction.len() - zeros;
+    let leading = whole.iter().chain(fraction).take_while(|b| **b == b'0').count();
+    if strict && (whole.len() + kept).saturating_sub(leading) > DOUBLE_DIGITS {
+        return Err(Lost("decimal.handling.mode=double"));
+    }
+    let end = plain.len() - fraction.len();
+    let end = if fraction.is_empty() { end } else { end - 1 };
+    out.extend_from_slice(&plain[..end]);
+    let wanted = scale.map_or(kept, |scale| scale.max(0) as usize);
+    if kept > wanted {
+        return Err(Wrong);
+    }
+    if wanted > 0 {
+        out.push(b'.');
+        out.extend_from_slice(&fraction[..kept]);
+        out.resize(out.len() + wanted - kept, b'0');
+    }
+    Ok(())
+}
+
+/// `1.5E10` in plain digits.
+fn expand(raw: &[u8]) -> Option<Vec<u8>> {
+    let at = raw.iter().position(|b| matches!(b, b'e' | b'E'))?;
+    let exponent = std::str::from_utf8(&raw[at + 1..]).ok()?;
+    let exponent: i32 = exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?;
+    let decimal::Parts { negative, whole, fraction } = decimal::parts(&raw[..at])?;
+    let digits: Vec<u8> = whole.iter().chain(fraction).copied().collect();
+    let point = whole.len() as i32 + exponent;
+    if !(-400..=400).contains(&point) {
+        return None;
+    }
+    let mut text = if negative { b"-".to_vec() } else { Vec::new() };
+    if point <= 0 {
+        text.extend_from_slice(b"0.");
+        text.resize(text.len() + point.unsigned_abs() as usize, b'0');
+        text.extend_from_slice(&digits);
+    } else {
+        let point = point as usize;
+        let whole: Vec<u8> = (0..point).map(|at| digits.get(at).copied().unwrap_or(b'0')).collect();
+        let leading = whole.iter().take_while(|b| **b == b'0').count().min(whole.len() - 1);
+        text.extend_from_slice(&whole[leading..]);
+        if point < digits.len() {
+            text.push(b'.');
+            text.extend_from_slice(&digits[point..]);
+        }
+    }
+    Some(text)
+}
+
+fn push_money(raw: &[u8], form: DecimalMode, digits: u8, strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+    if strict && digits < 2 {
+        return Err(Lost("money.fraction.digits below 2"));
+    }
+    let mut amount = Vec::new();
+    match form {
+        DecimalMode::Precise => push_decimal(raw, i32::from(digits), &mut amount).ok_or(Wrong)?,
+        DecimalMode::Text => push_decimal_text(raw, &mut amount).ok_or(Wrong)?,
+        DecimalMode::Double => push_double(raw, Some(i16::from(digits)), strict, &mut amount)?,
+    }
+    let decimal::Parts { negative, whole, fraction } = decimal::parts(&amount).ok_or(Wrong)?;
+    if fraction.len() < 2 || fraction[2..].iter().any(|b| *b != b'0') {
+        return Err(Wrong);
+    }
+    out.extend_from_slice(if negative { b"-$" } else { b"$" });
+    for (at, digit) in whole.iter().enumerate() {
+        if at > 0 && (whole.len() - at) % 3 == 0 {
+            out.push(b',');
+        }
+        out.push(*digit);
+    }
+    out.push(b'.');
+    out.extend_from_slice(&fraction[..2]);
+    Ok(())
+}
+
+fn push_bits(raw: &[u8], length: Option<u32>, out: &mut Vec<u8>) -> Option<()> {
+    let mut bytes = Vec::new();
+    read_base64(inside_quotes(raw)?, &mut bytes)?;
+    let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| byte >> (at % 8) & 1);
+    let used = (0..bytes.len() * 8).rev().find(|at| bit(*at) == 1).map_or(0, |at| at + 1);
+    let length = length.map_or(used, |length| length as usize);
+    if used > length {
+        return None;
+    }
+    out.extend((0..length).rev().map(|at| b'0' + bit(at)));
+    Some(())
+}
+
+fn push_text(out: &mut Vec<u8>, print: impl FnOnce(&mut String)) -> Option<()> {
+    let mut text = String::new();
+    print(&mut text);
+    out.extend_from_slice(text.as_bytes());
+    Some(())
+}
+
+fn push_infinity(side: usize, out: &mut Vec<u8>) -> Option<()> {
+    out.extend_from_slice([&b"infinity"[..], b"-infinity"][side]);
+    Some(())
+}
+
+fn push_date(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
+    if clock == Clock::Iso {
+        let text = inside_quotes(raw)?;
+        if let Some(side) = time::INFINITY_ISO_DATE.iter().position(|infinity| infinity.as_bytes() == text) {
+            return push_infinity(side, out);
+        }
+        let (date, era) = from_iso_date(text.strip_suffix(b"Z")?)?;
+        let date = [&date[..], era].concat();
+        parse_date(&date)?;
+        out.extend_from_slice(&date);
+        return Some(());
+    }
+    let days = integer(raw)?;
+    match time::INFINITY_DAYS.iter().position(|infinity| *infinity == days) {
+        Some(side) => push_infinity(side, out),
+        None => {
+            let days = i32::try_from(days).ok()?;
+            push_text(out, |text| date_text(days, text))
+        }
+    }
+}
+
+/// A date of ISO 8601 as PostgreSQL writes it, and ` BC` if it must follow.
+fn from_iso_date(date: &[u8]) -> Option<(Vec<u8>, &'static [u8])> {
+    let (sign, unsigned) = match date.split_first()? {
+        (b'+', rest) => (1, rest),
+        (b'-', rest) => (-1, rest),
+        _ => (1, date),
+    };
+    let end = unsigned.iter().position(|b| *b == b'-')?;
+    let year: i64 = std::str::from_utf8(&unsigned[..end]).ok()?.parse().ok()?;
+    let mut text = Vec::with_capacity(date.len() + 3);
+    let (year, era) = match sign * year {
+        year @ 1.. => (year, &b""[..]),
+        year => (1 - year, &b" BC"[..]),
+    };
+    // Writing to a Vec can't fail.
+    let _ = write!(text, "{year:04}");
+    text.extend_from_slice(&unsigned[end..]);
+    Some((text, era))
+}
+
+fn push_time(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
+    let micros = match clock {
+        Clock::Iso => {
+            let text = inside_quotes(raw)?.strip_suffix(b"Z")?;
+            parse_time(text)?
+        }
+        Clock::Millis | Clock::Connect => integer(raw)?.checked_mul(1000)?,
+        Clock::Micros => integer(raw)?,
+        Clock::Nanos => whole_micros(integer(raw)?)?,
+    };
+    (0..=DAY_MICROS).contains(&micros).then(|| push_text(out, |text| time_text(micros, text)))?
+}
+
+fn whole_micros(nanos: i64) -> Option<i64> {
+    (nanos % 1000 == 0).then_some(nanos / 1000)
+}
+
+fn push_zoned_time(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let micros = parse_time(inside_quotes(raw)?.strip_suffix(b"Z")?)?;
+    push_text(out, |text| {
+        time_text(micros, text);
+        text.push_str("+00");
+    })
+}
+
+fn push_timestamp(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
+    let (days, micros) = match clock {
+        Clock::Iso => {
+            let text = inside_quotes(raw)?;
+            if let Some(side) = time::INFINITY_ISO.iter().position(|infinity| infinity.as_bytes() == text) {
+                return push_infinity(side, out);
+            }
+            return push_iso_timestamp(text, b"", out);
+        }
+        Clock::Millis | Clock::Connect => {
+            let millis = integer(raw)?;
+            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity == millis) {
+                return push_infinity(side, out);
+            }
+            (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000) * 1000)
+        }
+        Clock::Micros => {
+            let micros = integer(raw)?;
+            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity * 1000 == micros) {
+                return push_infinity(side, out);
+            }
+            return push_text(out, |text| timestamp_text(micros, text));
+        }
+        Clock::Nanos => {
+            let nanos = integer(raw)?;
+            if let Some(side) = [i64::MAX, i64::MIN].iter().position(|infinity| *infinity == nanos) {
+                return push_infinity(side, out);
+            }
+            let micros = whole_micros(nanos)?;
+            return push_text(out, |text| timestamp_text(micros, text));
+        }
+    };
+    let mut date = String::new();
+    date_text(i32::try_from(days).ok()?, &mut date);
+    push_text(out, |text| {
+        text.push_str(date.trim_end_matches(" BC"));
+        text.push(' ');
+        time_text(micros, text);
+        if date.ends_with(" BC") {
+            text.push_str(" BC");
+        }
+    })
+}
+
+/// `2024-02-29T12:34:56.500Z`; `zone` follows the time.
+fn push_iso_timestamp(text: &[u8], zone: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let text = text.strip_suffix(b"Z")?;
+    let at = memchr::memchr(b'T', text)?;
+    let (date, era) = from_iso_date(&text[..at])?;
+    let clock = &text[at + 1..];
+    let micros = parse_time(clock).filter(|micros| *micros < DAY_MICROS)?;
+    parse_date(&[&date[..], era].concat())?;
+    out.extend_from_slice(&date);
+    out.push(b' ');
+    match clock.last() {
+        Some(b'0') if clock.contains(&b'.') => push_text(out, |text| time_text(micros, text))?,
+        _ => out.extend_from_slice(clock),
+    }
+    out.extend_from_slice(zone);
+    out.extend_from_slice(era);
+    Some(())
+}
+
+fn push_zoned(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let text = inside_quotes(raw)?;
+    match time::infinity(text) {
+        Some(side) => push_infinity(side, out),
+        None => push_iso_timestamp(text, b"+00", out),
+    }
+}
+
+/// A number of microseconds doesn't tell 24 hours from a day.
+fn push_interval(raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+    let micros = integer(raw).ok_or(Wrong)?;
+    if strict && micros.unsigned_abs() >= DAY_MICROS.unsigned_abs() {
+        return Err(Lost("interval.handling.mode=numeric"));
+    }
+    Interval { micros, ..Interval::default() }.push_text(out);
+    Ok(())
+}
+
+fn push_hstore(raw: &[u8], mode: HstoreMode, out: &mut Vec<u8>) -> Option<()> {
+    let mut object = Vec::new();
+    let raw = match mode {
+        HstoreMode::Map => raw,
+        HstoreMode::Json => {
+            push_unescaped(inside_quotes(raw)?, &mut object)?;
+            &object
+        }
+    };
+    let (mut cursor, mut first, start) = (Cursor::new(raw), true, out.len());
+    if !cursor.take(b'{') {
+        return None;
+    }
+    let (mut key_text, mut value_text) = (Vec::new(), Vec::new());
+    while let Some(name) = cursor.member(&mut first)? {
+        let key = unescaped(name, &mut key_text)?;
+        let value = match cursor.value()? {
+            b"null" => None,
+            value => Some(unescaped(inside_quotes(value)?, &mut value_text)?),
+        };
+        push_hstore_pair(key, value, start, out);
+    }
+    cursor.is_at_end().then_some(())
+}
+
+fn push_point(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (mut cursor, mut first) = (Cursor::new(raw), true);
+    let (mut x, mut y) = (None, None);
+    if !cursor.take(b'{') {
+        return None;
+    }
+    while let Some(name) = cursor.member(&mut first)? {
+        let value = cursor.value()?;
+        match name {
+            b"x" => x = Some(value),
+            b"y" => y = Some(value),
+            _ => {}
+        }
+    }
+    let coordinate = |raw: &[u8], out: &mut Vec<u8>| push(&Shape::Float64, raw, false, out).ok();
+    out.push(b'(');
+    coordinate(x?, out)?;
+    out.push(b',');
+    coordinate(y?, out)?;
+    out.push(b')');
+    Some(())
+}
+
+fn push_array(raw: &[u8], element: &Shape, strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+    let (mut cursor, mut first) = (Cursor::new(raw), true);
+    let mut text = Vec::new();
+    if !cursor.take(b'[') {
+        return Err(Wrong);
+    }
+    out.push(b'{');
+    while cursor.next(&mut first, b']').ok_or(Wrong)? {
+        if out.last() != Some(&b'{') {
+            out.push(b',');
+        }
+        match cursor.value().ok_or(Wrong)? {
+            b"null" => out.extend_from_slice(b"NULL"),
+            value => push_element(read(element, value, strict, &mut text)?, out),
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
