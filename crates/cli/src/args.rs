@@ -32,6 +32,10 @@ pub enum Command {
     /// Is the source ready, are the sinks reachable? Each finding with its fix
     #[command(after_help = "Example:\n  tidewire check pipeline.yaml")]
     Check(Plain),
+    /// What becomes of a Debezium connector's properties, and the configuration that they make
+    #[command(after_help = "Examples:\n  tidewire plan connector.json\n  \
+        tidewire plan connector.json --brokers kafka1:9092 --out pipeline.yaml")]
+    Plan(Plan),
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
     Run(Run),
@@ -92,6 +96,24 @@ pub struct Init {
     /// Write over a file that is there
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Plan {
+    /// The JSON that the connector was made with, as for POST /connectors or PUT /connectors/NAME/config
+    pub connector: PathBuf,
+    /// Where to write the configuration; without this it is printed
+    #[arg(short, long)]
+    pub out: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long)]
+    pub force: bool,
+    /// host:port of the Kafka brokers, several with commas: the configuration then has the bus `kafka`
+    #[arg(long)]
+    pub brokers: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@ mod args;
 mod catalog;
 mod commands;
 mod config;
+mod connector;
 mod demo;
 mod exit;
 mod memory;
@@ -73,6 +74,10 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Demo(args) => {
             log(cli, LogForm::Text)?;
             return demo::demo(args).await;
+        }
+        Command::Plan(args) => {
+            log(cli, LogForm::Text)?;
+            return commands::plan::run(args);
         }
         Command::Check(args) => return commands::check::run(&load(cli, &args.config)?, args).await,
         Command::Run(args) => return commands::run::run(&load(cli, &args.config)?, args).await,

@@ -94,6 +94,16 @@ struct Notes<'a> {
     looks_unavailable: bool,
 }
 
+impl<'a> Notes<'a> {
+    /// The text that didn't find its place.
+    fn tell(&mut self, index: u16, text: &'a [u8]) {
+        match std::str::from_utf8(text) {
+            Ok(_) => self.exact.push((index, text)),
+            Err(_) => self.invalid_utf8.push((index, text)),
+        }
+    }
+}
+
 impl Encoder {
     pub fn new(schema: &Arc<Schema>, modes: &Modes, origin: &Origin<'_>) -> Encoder {
         let shapes: Vec<Shape> = schema.columns.iter().map(|column| Shape::of(&column.ty, modes)).collect();
@@ -157,8 +167,8 @@ impl Encoder {
                 Datum::Text(text) if !column.shape.is_written() => exact.push((*index, text.into())),
                 Datum::Text(text) => match push_value(&column.shape, text, out) {
                     Written::Exactly => {}
-                    Written::Inexactly => exact.push((*index, text.into())),
-                    Written::Replaced => {
+                    Written::Inexactly if std::str::from_utf8(text).is_ok() => exact.push((*index, text.into())),
+                    Written::Inexactly | Written::Replaced => {
                         let mut hex = String::new();
                         tidewire_change::text::bytes_text(text, &mut hex);
                         exact.push((*index, hex.into_bytes().into()));
@@ -227,7 +237,7 @@ impl Encoder {
                 match datum {
                     Datum::Null => {}
                     Datum::Unchanged => notes.unavailable.push(index),
-                    Datum::Text(text) => notes.exact.push((index, text)),
+                    Datum::Text(text) => notes.tell(index, text),
                 }
                 continue;
             }
@@ -242,8 +252,7 @@ impl Encoder {
                     let start = out.len();
                     match push_value(&column.shape, text, out) {
                         Written::Exactly => notes.looks_unavailable |= out[start..] == column.placeholder[..],
-                        Written::Inexactly => notes.exact.push((index, text)),
-                        Written::Replaced => notes.invalid_utf8.push((index, text)),
+                        Written::Inexactly | Written::Replaced => notes.tell(index, text),
                     }
                 }
             }

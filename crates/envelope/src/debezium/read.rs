@@ -308,11 +308,14 @@ fn push_date(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
     match time::INFINITY_DAYS.iter().position(|infinity| *infinity == days) {
         Some(side) => push_infinity(side, out),
         None => {
-            let days = i32::try_from(days).ok()?;
+            let days = i32::try_from(days).ok().filter(|days| *days >= FIRST_DAY)?;
             push_text(out, |text| date_text(days, text))
         }
     }
 }
+
+/// PostgreSQL's dates and timestamps begin with Julian day 0, 4714-11-24 BC. Numbers below it have run over.
+const FIRST_DAY: i32 = -2_440_588;
 
 /// A date of ISO 8601 as PostgreSQL writes it, and ` BC` if it must follow.
 fn from_iso_date(date: &[u8]) -> Option<(Vec<u8>, &'static [u8])> {
@@ -380,6 +383,9 @@ fn push_timestamp(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
             if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity * 1000 == micros) {
                 return push_infinity(side, out);
             }
+            if micros < i64::from(FIRST_DAY) * DAY_MICROS {
+                return None;
+            }
             return push_text(out, |text| timestamp_text(micros, text));
         }
         Clock::Nanos => {
@@ -392,7 +398,7 @@ fn push_timestamp(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
         }
     };
     let mut date = String::new();
-    date_text(i32::try_from(days).ok()?, &mut date);
+    date_text(i32::try_from(days).ok().filter(|days| *days >= FIRST_DAY)?, &mut date);
     push_text(out, |text| {
         text.push_str(date.trim_end_matches(" BC"));
         text.push(' ');

@@ -1,0 +1,111 @@
+use super::*;
+
+const TUTORIAL: &str = r#"{
+  "name": "inventory-connector",
+  "config": {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "database.hostname": "db.example.com", "database.port": "5433", "database.user": "debezium", "database.password": "dbz p@ss",
+    "database.dbname": "inventory", "topic.prefix": "shop", "table.include.list": "public.customers,public.orders",
+    "slot.name": "shop_slot", "plugin.name": "pgoutput", "publication.autocreate.mode": "filtered", "snapshot.mode": "initial",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": false
+  }
+}"#;
+
+fn with(properties: &str) -> String {
+    format!(r#"{{"connector.class": "{CLASS}", {properties}}}"#)
+}
+
+fn fate(property: &str, value: &str) -> Fate {
+    let plan = plan(&with(&format!("\"{property}\": \"{value}\"")), None).unwrap();
+    plan.fates.into_iter().find(|(name, _)| name == property).unwrap().1
+}
+
+#[test]
+fn the_tutorials_connector_becomes_a_configuration() {
+    let plan = plan(TUTORIAL, None).unwrap();
+    assert_eq!(plan.refused(), 0);
+    assert!(plan.fates.iter().all(|(_, fate)| *fate != Fate::Unknown), "{:?}", plan.fates);
+    assert_eq!(plan.fates.len(), 16);
+    for line in [
+        "name: inventory_connector\n",
+        "url: \"postgres://debezium:${DATABASE_PASSWORD}@db.example.com:5433/inventory\"\n",
+        "- \"public.customers\"\n      - \"public.orders\"\n",
+        "slot: \"shop_slot\"\n",
+    ] {
+        assert!(plan.yaml.contains(line), "{line}\n{}", plan.yaml);
+    }
+    assert!(!plan.yaml.contains("p@ss") && !plan.yaml.contains("publication:"), "{}", plan.yaml);
+}
+
+#[test]
+fn the_form_of_put_and_brokers_are_taken_too() {
+    let json = with(
+        r#""name": "A b", "topic.prefix": "x${y}", "publication.name": "mine", "publication.autocreate.mode": "disabled",
+        "slot.failover": "true", "heartbeat.interval.ms": 5000, "snapshot.max.threads": "4", "database.sslmode": "verify-full""#,
+    );
+    let plan = plan(&json, Some("k1:9092,k2:9092")).unwrap();
+    for line in [
+        "name: a_b\n",
+        "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n",
+        "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n",
+        "/postgres?sslmode=verify-full\"\n",
+    ] {
+        assert!(plan.yaml.contains(line), "{line}\n{}", plan.yaml);
+    }
+}
+
+#[test]
+fn nothing_is_dropped_silently() {
+    assert_eq!(fate("no.such.thing", "1"), Fate::Unknown);
+    for (property, value) in [
+        ("table.exclude.list", "public.x"),
+        ("table.include.list", "public\\\\.[ab]"),
+        ("column.mask.hash.SHA-256.with.salt.x", "public.t.c"),
+        ("column.exclude.list", "public.t.c"),
+        ("snapshot.mode", "no_data"),
+        ("time.precision.mode", "structured"),
+        ("decimal.handling.mode", "nonsense"),
+        ("value.converter", "io.confluent.connect.avro.AvroConverter"),
+        ("transforms.unwrap.type", UNWRAP),
+        ("provide.transaction.metadata", "true"),
+        ("message.key.columns", "public.t:c"),
+        ("skipped.operations", "d"),
+        ("topic.delimiter", "_"),
+        ("snapshot.select.statement.overrides.public.t", "SELECT 1"),
+    ] {
+        assert!(matches!(fate(property, value), Fate::Refused(_)), "{property}={value}: {:?}", fate(property, value));
+    }
+    for (property, value) in
+        [("max.batch.size", "9"), ("skip.messages.without.change", "false"), ("signal.data.collection", "public.s")]
+    {
+        assert!(matches!(fate(property, value), Fate::NoMeaning(_)), "{property}");
+    }
+    assert!(matches!(fate("decimal.handling.mode", "string"), Fate::Becomes(_)));
+    assert!(matches!(fate("decimal.handling.mode", "precise"), Fate::Same(_)));
+}
+
+#[test]
+fn both_lists_of_schemas_and_tables_hold_at_once() {
+    let tables = |properties: &str| plan(&with(properties), None).map(|plan| plan.yaml);
+    let yaml = tables(r#""schema.include.list": "a,b""#).unwrap();
+    assert!(yaml.contains("- \"a.*\"\n      - \"b.*\"\n"), "{yaml}");
+    let yaml = tables(r#""schema.include.list": "a", "table.include.list": "a.x,b.y""#).unwrap();
+    assert!(yaml.contains("- \"a.x\"\n") && !yaml.contains("b.y"), "{yaml}");
+    assert!(tables(r#""schema.include.list": "c", "table.include.list": "a.x,b.y""#).is_err());
+}
+
+#[test]
+fn what_is_no_postgresql_connector_is_refused() {
+    for json in [
+        "",
+        "[]",
+        "{}",
+        r#"{"config": 1}"#,
+        r#"{"connector.class": "io.debezium.connector.mysql.MySqlConnector"}"#,
+        &with(r#""a": {}"#),
+    ] {
+        let error = plan(json, None).err().expect("it is refused");
+        assert_eq!(error.kind(), tidewire_change::ErrorKind::Invalid, "{json}: {error}");
+    }
+}
