@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-quick bench-delta readers cases kill sim fuzz fuzz-short audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-quick bench-delta readers cases kill sim fuzz fuzz-short debezium-compare audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ cases: build python ## the bank of faults, end to end (ARGS='--only 062')
 
 kill: release python ## kills the pipeline at random under load, then demands equality (ARGS='--seed 7')
 	$(PYTHON) testbed/kill.py --binary $(RELEASE) $(ARGS)
+
+debezium-compare: build python ## every message of a real Debezium 3.6 beside ours, in six modes (needs a JDK; ARGS=--keep keeps the messages)
+	$(PYTHON) testbed/debezium/compare.py --binary $(DEBUG) $(ARGS)
 
 sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
 	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \

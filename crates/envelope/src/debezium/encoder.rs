@@ -8,7 +8,7 @@ use super::write::{push_value, Written};
 use super::Origin;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidewire_change::{Change, Datum, Key, Op, Row, Schema, TableName};
+use tidewire_change::{Change, Datum, Key, Op, Row, Schema, TableName, Type};
 
 /// The topic that Debezium writes a table to: `{prefix}.{schema}.{table}`, what Kafka doesn't allow in a name as `_`. Two tables
 /// may so share a topic; whoever makes topics has to look.
@@ -123,7 +123,7 @@ impl Encoder {
             let mut head = b",".to_vec();
             push_string(column.name.as_bytes(), &mut head);
             head.push(b':');
-            Column { head, placeholder: placeholder(&shape, modes), shape }
+            Column { head, placeholder: placeholder(&shape, &column.ty, modes), shape }
         };
         let columns = schema.columns.iter().zip(shapes).map(column).collect();
         Encoder {
@@ -353,14 +353,14 @@ fn push_times_from_micros(micros: i64, out: &mut Vec<u8>) {
 }
 
 /// What Debezium writes for a value that the log didn't carry.
-pub(super) fn placeholder(shape: &Shape, modes: &Modes) -> Vec<u8> {
+pub(super) fn placeholder(shape: &Shape, ty: &Type, modes: &Modes) -> Vec<u8> {
     let text = &modes.placeholder;
     let mut out = Vec::new();
     match shape {
         Shape::Text(_) | Shape::DecimalText | Shape::Unknown(BinaryMode::Hex) | Shape::Bytes(BinaryMode::Hex) => {
             push_string(text, &mut out);
         }
-        Shape::Bytes(BinaryMode::Bytes) => push_base64(text, &mut out),
+        Shape::Bytes(BinaryMode::Bytes) | Shape::Unknown(BinaryMode::Bytes) => push_base64(text, &mut out),
         Shape::Hstore(mode) => {
             let mut map = b"{".to_vec();
             push_string(text, &mut map);
@@ -372,15 +372,19 @@ pub(super) fn placeholder(shape: &Shape, modes: &Modes) -> Vec<u8> {
                 HstoreMode::Map => out = map,
             }
         }
-        Shape::Array(element) => return placeholder_of_array(element, text),
+        Shape::Array(element) => return placeholder_of_array(element, &ty.name, text),
         _ => out.extend_from_slice(b"null"),
     }
     out
 }
 
-fn placeholder_of_array(element: &Shape, text: &[u8]) -> Vec<u8> {
+fn placeholder_of_array(element: &Shape, name: &str, text: &[u8]) -> Vec<u8> {
+    let is_of = |names: &[&str]| names.iter().any(|of| name.starts_with(of));
     let mut out = b"[".to_vec();
     match element {
+        // It knows only these, of all that are texts and numbers to it.
+        Shape::Text(Meaning::Plain) if !is_of(&["text[", "character", "bpchar"]) => return b"null".to_vec(),
+        Shape::Int64 if !is_of(&["bigint"]) => return b"null".to_vec(),
         Shape::Text(Meaning::Plain | Meaning::Json) => drop(push_string(text, &mut out)),
         Shape::Bytes(BinaryMode::Bytes) => push_base64(text, &mut out),
         // The UUID that Java makes of the placeholder's bytes.
