@@ -13,7 +13,7 @@ pub(crate) fn split_number(text: &[u8]) -> Option<(bool, &[u8], &[u8])> {
         Some(point) => (&unsigned[..point], &unsigned[point + 1..]),
         None => (unsigned, &unsigned[..0]),
     };
-    let all_digits = whole.iter().chain(fraction).all(u8::is_ascii_digit);
+    let all_digits = whole.iter().all(u8::is_ascii_digit) && fraction.iter().all(u8::is_ascii_digit);
     (all_digits && whole.len() + fraction.len() > 0).then_some((negative, whole, fraction))
 }
 
@@ -38,6 +38,17 @@ pub fn canonical_numeric(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// Powers of ten, up to the widest decimal's.
+const POWERS: [i128; 39] = {
+    let mut powers = [1; 39];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
+
 /// Numeric text as an integer scaled by `10^scale`. `None` for NaN, the infinities, more than `precision` digits (at most
 /// 38), or digits behind the scale that aren't zero: a value is never rounded.
 pub fn parse_decimal(text: &[u8], precision: u32, scale: u32) -> Option<i128> {
@@ -47,16 +58,21 @@ pub fn parse_decimal(text: &[u8], precision: u32, scale: u32) -> Option<i128> {
     if fraction[kept..].iter().any(|b| *b != b'0') {
         return None;
     }
-    let limit = 10i128.checked_pow(precision.min(38))?;
+    let limit = POWERS[precision.min(38) as usize];
     let mut number = 0i128;
-    for digit in whole.iter().chain(&fraction[..kept]) {
-        number = number.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
-        if number >= limit {
-            return None;
+    if whole.len() + kept <= 18 {
+        let add = |number: i64, digit: &u8| number * 10 + i64::from(digit - b'0');
+        number = fraction[..kept].iter().fold(whole.iter().fold(0, add), add).into();
+    } else {
+        for digit in whole.iter().chain(&fraction[..kept]) {
+            number = number.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
+            if number >= limit {
+                return None;
+            }
         }
     }
-    if number != 0 {
-        number = number.checked_mul(10i128.checked_pow((scale - kept) as u32)?)?;
+    if number != 0 && kept < scale {
+        number = number.checked_mul(*POWERS.get(scale - kept)?)?;
     }
     (number < limit).then_some(if negative { -number } else { number })
 }

@@ -58,6 +58,9 @@ pub fn parse_date(text: &[u8]) -> Option<i32> {
 /// Microseconds since 1970-01-01. `None` for the infinities, for anything that isn't a timestamp without time zone, and
 /// for the years that 64 bits of microseconds since 1970 don't reach (PostgreSQL counts from 2000).
 pub fn parse_timestamp(text: &[u8]) -> Option<i64> {
+    if let Some((micros, b"")) = take_usual(text) {
+        return Some(micros);
+    }
     let (text, bc) = strip_era(text);
     let (micros, rest) = take_timestamp(text, bc)?;
     rest.is_empty().then(|| i64::try_from(micros).ok()).flatten()
@@ -66,6 +69,9 @@ pub fn parse_timestamp(text: &[u8]) -> Option<i64> {
 /// Microseconds since 1970-01-01 UTC; the text names its offset (`+00`, `+05:30`, `-00:01:15`). `None` as for
 /// `parse_timestamp`.
 pub fn parse_timestamptz(text: &[u8]) -> Option<i64> {
+    if let Some((micros, b"+00")) = take_usual(text) {
+        return Some(micros);
+    }
     let (text, bc) = strip_era(text);
     let (micros, rest) = take_timestamp(text, bc)?;
     let offset_seconds = parse_offset(rest)?;
@@ -194,6 +200,42 @@ fn take_timestamp(text: &[u8], bc: bool) -> Option<(i128, &[u8])> {
     in_day.then_some((i128::from(days) * i128::from(MICROS_A_DAY) + i128::from(micros), rest))
 }
 
+/// Microseconds of what begins like nearly every timestamp (a year of four digits), and what follows. `None` says nothing
+/// of the text but that it takes the long way.
+#[inline]
+fn take_usual(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (usual, mut rest) = text.split_first_chunk::<19>()?;
+    let [_, _, _, _, b'-', _, _, b'-', _, _, b' ', _, _, b':', _, _, b':', _, _] = usual else { return None };
+    let century = take_pair(usual[0], usual[1])?;
+    let year = century * 100 + take_pair(usual[2], usual[3])?;
+    let days = day_of_civil(year, take_pair(usual[5], usual[6])?, take_pair(usual[8], usual[9])?)?;
+    let (hours, minutes) = (take_pair(usual[11], usual[12])?, take_pair(usual[14], usual[15])?);
+    let seconds = take_pair(usual[17], usual[18])?;
+    if year == 0 || hours > 23 || minutes > 59 || seconds > 59 {
+        return None;
+    }
+    let mut micros = days * MICROS_A_DAY + (hours * 3600 + minutes * 60 + seconds) * MICROS_A_SECOND;
+    if let [b'.', fraction @ ..] = rest {
+        let (mut unit, mut digits) = (MICROS_A_SECOND, 0);
+        while let Some(digit) = fraction.get(digits).map(|b| b.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+            unit /= 10;
+            micros += i64::from(digit) * unit;
+            digits += 1;
+        }
+        if !(1..=6).contains(&digits) {
+            return None;
+        }
+        rest = &fraction[digits..];
+    }
+    Some((micros, rest))
+}
+
+#[inline]
+fn take_pair(tens: u8, ones: u8) -> Option<i64> {
+    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+    (tens < 10 && ones < 10).then(|| i64::from(tens * 10 + ones))
+}
+
 /// Seconds east of UTC.
 fn parse_offset(text: &[u8]) -> Option<i64> {
     let (sign, rest) = match text.split_first()? {
@@ -244,6 +286,28 @@ mod tests {
         for text in ["00:00:00", "24:00:00", "23:59:59.999999", "07:08:09.05"] {
             let micros = parse_time(text.as_bytes()).unwrap();
             assert_eq!(printed(|out| time_text(micros, out)), text);
+        }
+    }
+
+    #[test]
+    fn the_usual_way_reads_what_the_long_way_reads_and_nothing_else() {
+        let long = |text: &[u8]| {
+            let (micros, rest) = take_timestamp(text, false)?;
+            Some((i64::try_from(micros).ok()?, rest))
+        };
+        let usual = "2024-02-29 23:59:59.120456+00";
+        assert_eq!(take_usual(usual.as_bytes()), Some((1_709_251_199_120_456, &b"+00"[..])));
+        // Every byte of it replaced by every byte, and every length.
+        for length in 0..=usual.len() {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut text = usual.as_bytes()[..length].to_vec();
+                    text[at] = byte;
+                    if let Some(read) = take_usual(&text) {
+                        assert_eq!(Some(read), long(&text), "{:?}", text.escape_ascii().to_string());
+                    }
+                }
+            }
         }
     }
 
