@@ -32,7 +32,7 @@ pub mod outside {
 
 /// The whole program, from its arguments to its exit code.
 pub fn main() -> ExitCode {
-    memory::give_back_early();
+    memory::bound_what_is_kept();
     end_quietly_without_a_reader();
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
