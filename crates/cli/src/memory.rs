@@ -1,4 +1,4 @@
-//! The C library's allocator, told to give memory back.
+//! The C library's allocator, told how much to keep.
 
 /// Batches come and go in pieces of many sizes, on many threads. Left to itself glibc keeps an arena for each thread and
 /// raises the size from which on it asks the system for single pieces: the demo's million rows then peak at 275 to 450 MB

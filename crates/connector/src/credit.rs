@@ -52,6 +52,11 @@ impl Credit {
         Credit::default()
     }
 
+    /// Bytes that it stands for, in whole KiB.
+    pub fn bytes(&self) -> usize {
+        self.permits.iter().map(|permit| permit.num_permits() * UNIT).sum()
+    }
+
     pub fn merge(&mut self, mut other: Credit) {
         self.permits.append(&mut other.permits);
     }
@@ -67,7 +72,7 @@ mod tests {
         let mut first = budget.try_take(6 * 1024).expect("there is room");
         assert!(budget.try_take(5 * 1024).is_none());
         first.merge(budget.try_take(4 * 1024).expect("there is room"));
-        assert_eq!(budget.used_bytes(), 10 * 1024);
+        assert_eq!((budget.used_bytes(), first.bytes()), (10 * 1024, 10 * 1024));
         drop(first);
         assert_eq!(budget.used_bytes(), 0);
         assert!(budget.try_take(99 * 1024).is_some(), "one oversized request takes the whole budget");

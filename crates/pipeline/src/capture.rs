@@ -112,10 +112,6 @@ impl Capture {
     }
 }
 
-/// An append begins at the earliest so long after the one before it: at 2,000 transactions a second each then shares its
-/// fsync with one or two others, and in bulk with thousands.
-const APPEND_EVERY: Duration = Duration::from_millis(1);
-
 /// Appends what waits, several batches as one, until the queue is closed.
 async fn append_all(
     shared: Arc<Shared>,
@@ -124,7 +120,6 @@ async fn append_all(
     append_bytes: usize,
 ) -> Result<()> {
     let mut held_back: Option<Encoded> = None;
-    let mut due = Instant::now();
     loop {
         let Some(mut batch) = (match held_back.take() {
             Some(batch) => Some(batch),
@@ -133,17 +128,15 @@ async fn append_all(
             return Ok(());
         };
         while batch.bytes < append_bytes {
-            // A queue that is there and ready is taken from before the deadline is looked at.
-            match tokio::time::timeout_at(due, batches.recv()).await {
-                Ok(Some(next)) if batch.may_join(&next) => batch.join(next),
-                Ok(Some(next)) => {
+            match batches.try_recv() {
+                Ok(next) if batch.may_join(&next) => batch.join(next),
+                Ok(next) => {
                     held_back = Some(next);
                     break;
                 }
-                Ok(None) | Err(_) => break,
+                Err(_) => break,
             }
         }
-        due = Instant::now() + APPEND_EVERY;
         append(&shared, batch, &durable).await?;
     }
 }

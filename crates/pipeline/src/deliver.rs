@@ -21,6 +21,7 @@ use std::sync::Arc;
 use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId, TableName};
 use tidewire_connector::{moment, BusReader, Fetched, FetchedMessage, Sink, TableBatch};
 use tidewire_envelope::native;
+use tokio::time::Instant;
 
 pub(crate) struct Deliver {
     pub sink: Box<dyn Sink>,
@@ -61,9 +62,11 @@ impl Deliver {
             tokio::select! {
                 biased;
                 _ = stop.requested() => return self.finish(&mut collected, &due).await,
-                fetched = self.reader.next() => {
-                    self.take(fetched?, &mut collected).await?;
-                    due.fetched(&collected);
+                fetched = fetch(&mut *self.reader, due.next_fetch()) => {
+                    let fetched = fetched?;
+                    let bytes = fetched.credit.bytes();
+                    self.take(fetched, &mut collected).await?;
+                    due.fetched(bytes, &collected);
                 }
                 _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
             }
@@ -300,7 +303,7 @@ impl Deliver {
     async fn commit(&mut self, collected: &mut Collected) -> Result<()> {
         self.write_all(collected).await?;
         self.doing(Some("commit"));
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         collected.progress.offsets.extend(self.reader.marks());
         moment("sink commit");
         self.sink.commit(&collected.progress).await?;
@@ -342,4 +345,12 @@ impl Deliver {
     fn doing(&self, what: Option<&'static str>) {
         self.state.pulse.doing(what, self.shared.clock.now());
     }
+}
+
+/// What comes next, from `at` on. Cancel-safe.
+async fn fetch(reader: &mut dyn BusReader, at: Instant) -> Result<Fetched> {
+    if Instant::now() < at {
+        tokio::time::sleep_until(at).await;
+    }
+    reader.next().await
 }

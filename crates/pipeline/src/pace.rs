@@ -7,11 +7,17 @@ use tokio::time::Instant;
 /// Inside a transaction, a reader that gives nothing for so long may be waiting for credit that we hold.
 pub(crate) const STALL: Duration = Duration::from_millis(100);
 
+/// A fetch that brings less says that the reader has caught up.
+const TRICKLE_BYTES: usize = 64 * 1024;
+/// The share of the commit interval for which a reader that has caught up lets messages gather.
+const GATHER_SHARE: u32 = 32;
+
 /// Decides when one sink writes and commits.
 pub(crate) struct Due {
     pace: Pace,
     first_pending: Option<Instant>,
     last_fetch: Instant,
+    next_fetch: Instant,
     last_commit: Instant,
     /// Something was fetched since the last commit.
     moved: bool,
@@ -20,11 +26,16 @@ pub(crate) struct Due {
 impl Due {
     pub fn new(pace: Pace) -> Self {
         let now = Instant::now();
-        Due { pace, first_pending: None, last_fetch: now, last_commit: now, moved: false }
+        Due { pace, first_pending: None, last_fetch: now, next_fetch: now, last_commit: now, moved: false }
     }
 
-    pub fn fetched(&mut self, collected: &Collected) {
+    /// Something was fetched, so many bytes of it.
+    pub fn fetched(&mut self, bytes: usize, collected: &Collected) {
         self.last_fetch = Instant::now();
+        self.next_fetch = self.last_fetch;
+        if bytes < TRICKLE_BYTES {
+            self.next_fetch += self.pace.interval / GATHER_SHARE;
+        }
         self.moved = true;
         if self.first_pending.is_none() && collected.pending > 0 {
             self.first_pending = Some(self.last_fetch);
@@ -35,6 +46,11 @@ impl Due {
         self.last_commit = Instant::now();
         self.first_pending = None;
         self.moved = false;
+    }
+
+    /// When to fetch again: at once in bulk; of a trickle several appends share what a fetch costs.
+    pub fn next_fetch(&self) -> Instant {
+        self.next_fetch
     }
 
     /// When to look again, if nothing is fetched until then.

@@ -31,6 +31,10 @@ pub(super) struct Receiver {
     pub server_lsn: Arc<AtomicU64>,
 }
 
+/// After a read that brought less than `TRICKLE_BYTES` the next begins at the earliest so long after it: of many small
+/// transactions several then share a read and all that follows, and none waits noticeably.
+const READ_EVERY: Duration = Duration::from_millis(1);
+const TRICKLE_BYTES: usize = 16 * 1024;
 /// How soon a confirmation is told to the server.
 const CONFIRM_DELAY: Duration = Duration::from_millis(50);
 /// A server that is asked at every status and says nothing for so long isn't there any more, though something in between
@@ -73,8 +77,12 @@ impl Receiver {
             if self.note(&chunk) {
                 self.send(false).await?;
             }
+            let next_read = (chunk.len_bytes() < TRICKLE_BYTES).then(|| Instant::now() + READ_EVERY);
             if !self.hand_on(chunk).await? {
                 return Ok(());
+            }
+            if let Some(next_read) = next_read {
+                tokio::time::sleep_until(next_read).await;
             }
         }
     }
