@@ -291,10 +291,10 @@ mod tests {
 
     #[test]
     fn the_usual_way_reads_what_the_long_way_reads_and_nothing_else() {
-        let long = |text: &[u8]| {
+        fn long(text: &[u8]) -> Option<(i64, &[u8])> {
             let (micros, rest) = take_timestamp(text, false)?;
             Some((i64::try_from(micros).ok()?, rest))
-        };
+        }
         let usual = "2024-02-29 23:59:59.120456+00";
         assert_eq!(take_usual(usual.as_bytes()), Some((1_709_251_199_120_456, &b"+00"[..])));
         // Every byte of it replaced by every byte, and every length.
