@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-quick bench-delta readers cases kill sim fuzz fuzz-short debezium-compare audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-quick bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,10 @@ readers: tools python ## Delta tables read by ClickHouse and Spark, too (needs J
 	testbed/python.sh all
 	TIDEWIRE_READERS="duckdb polars deltalake chdb" cargo test -p tidewire-delta --test lake -- random types server schemas keyless views
 	SPARK_JARS=$(CACHE)/spark-jars TIDEWIRE_READERS=spark cargo test -p tidewire-delta --test lake -- --test-threads 1 types server retyped views feed
+
+azure: tools python ## a lake in a server of Azure's protocol (azurite, from npm)
+	testbed/python.sh azure
+	cargo test -p tidewire-delta --test lake -- --ignored azure
 
 cases: build python ## the bank of faults, end to end (ARGS='--only 062')
 	$(PYTHON) testbed/cases.py --binary $(DEBUG) $(ARGS)

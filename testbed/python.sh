@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the independent readers that check the copies into a virtual environment, ~/.cache/tidewire/venv. With `all` ClickHouse and Spark,
-# too, and Delta's jars for Spark into ~/.cache/tidewire/spark-jars.
+# too, and Delta's jars for Spark into ~/.cache/tidewire/spark-jars. With `azure` a server of Azure's protocol into ~/.cache/tidewire/azurite.
 set -euo pipefail
 venv=${TIDEWIRE_VENV:-$HOME/.cache/tidewire/venv}
 jars=$HOME/.cache/tidewire/spark-jars
@@ -16,10 +16,13 @@ get() {
   echo "$wanted" > "$stamp"
 }
 
-get wanted "duckdb==1.5.5 duckdb-extension-delta==1.5.5 polars deltalake pyarrow psycopg2-binary pyyaml pytz"
+get wanted "duckdb==1.5.5 duckdb-extension-delta==1.5.5 duckdb-extension-httpfs==1.5.5 moto[server] polars deltalake pyarrow psycopg2-binary pyyaml pytz"
 if [ "${1:-}" = all ]; then
   get all "chdb==4.4.0 pyspark==3.5.9"
   for jar in delta-spark_2.12:3.3.2 delta-storage:3.3.2; do
     [ -e "$jars/${jar/:/-}.jar" ] || mvn -q -B dependency:copy "-Dartifact=io.delta:$jar" "-DoutputDirectory=$jars"
   done
+fi
+if [ "${1:-}" = azure ] && [ ! -d "$HOME/.cache/tidewire/azurite/node_modules/azurite" ]; then
+  npm install --silent --no-fund --no-audit --prefix "$HOME/.cache/tidewire/azurite" azurite@3.37.0
 fi

@@ -1,6 +1,6 @@
 """Reads a Delta table with independent readers and prints what it holds, in one form for all.
 
-    readers.py READER TABLE_FOLDER SCHEMA_JSON [--all] [--version N] [--between COLUMN LOW HIGH] [--changes]
+    readers.py READER TABLE_PLACE SCHEMA_JSON [--all] [--version N] [--between COLUMN LOW HIGH] [--changes]
 
 READER: duckdb, polars, deltalake, chdb or spark (needs SPARK_JARS: the folder of Delta's jars). SCHEMA_JSON: [[column, type],
 ...] with Delta's types; only these columns are read and printed, in this order, as PostgreSQL prints them, one row a line
@@ -13,6 +13,7 @@ import argparse
 import datetime
 import decimal
 import glob
+import importlib
 import json
 import os
 import sys
@@ -30,14 +31,42 @@ def selected(names, wanted, quote):
     return ", ".join(map(q, names)), f" WHERE {' AND '.join(rules)}" if rules else ""
 
 
+def store_options(path):
+    """How a table in a bucket is reached: S3_ENDPOINT or AZURE_ENDPOINT is the server of a test."""
+    if path.startswith("abfss://"):
+        import azure
+
+        return {
+            "azure_storage_account_name": azure.ACCOUNT,
+            "azure_storage_account_key": azure.KEY,
+            "azure_storage_endpoint": os.environ["AZURE_ENDPOINT"],
+            "azure_allow_http": "true",
+        }
+    if not path.startswith("s3://"):
+        return None
+    return {
+        "aws_endpoint_url": os.environ["S3_ENDPOINT"],
+        "aws_allow_http": "true",
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "secret",
+        "aws_region": "us-east-1",
+    }
+
+
 def rows_duckdb(path, names, wanted):
     import duckdb
-    import duckdb_extension_delta
 
-    folder = os.path.dirname(duckdb_extension_delta.__file__)
-    extension = glob.glob(os.path.join(folder, "**", "*.duckdb_extension*"), recursive=True)[0]
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    connection.execute(f"LOAD '{extension}'")
+    for name in ["delta"] if store_options(path) is None else ["httpfs", "delta"]:
+        folder = os.path.dirname(importlib.import_module(f"duckdb_extension_{name}").__file__)
+        extension = glob.glob(os.path.join(folder, "**", "*.duckdb_extension*"), recursive=True)[0]
+        connection.execute(f"LOAD '{extension}'")
+    if options := store_options(path):
+        host = options["aws_endpoint_url"].removeprefix("http://")
+        connection.execute(
+            "CREATE SECRET (TYPE s3, KEY_ID 'id', SECRET 'secret', REGION 'us-east-1', URL_STYLE 'path', "
+            f"USE_SSL false, ENDPOINT '{host}')"
+        )
     connection.execute("SET TimeZone='UTC'")
     columns, where = selected(names, wanted, '"')
     version = "" if wanted.version is None else f", version => {wanted.version}"
@@ -48,7 +77,7 @@ def rows_duckdb(path, names, wanted):
 def rows_polars(path, names, wanted):
     import polars
 
-    frame = polars.scan_delta(path, version=wanted.version)
+    frame = polars.scan_delta(path, version=wanted.version, storage_options=store_options(path))
     if not wanted.all:
         frame = frame.filter(~polars.col("_deleted"))
     if wanted.between:
@@ -60,7 +89,7 @@ def rows_polars(path, names, wanted):
 def rows_deltalake(path, names, wanted):
     import deltalake
 
-    table = deltalake.DeltaTable(path, version=wanted.version)
+    table = deltalake.DeltaTable(path, version=wanted.version, storage_options=store_options(path))
     if wanted.changes:
         import pyarrow
 

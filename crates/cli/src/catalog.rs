@@ -1,11 +1,12 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
-use crate::config::{Bus, Config, SinkConfig, SinkKind};
+use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
 use crate::secret::Secret;
 use lake::delta_config;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
 use tidewire_connector::{Budget, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
 use tidewire_delta::{DeltaInspect, DeltaSink};
@@ -18,7 +19,7 @@ use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource
 mod bus;
 mod lake;
 
-pub use lake::{check_column_type, check_columns, check_feed, lake};
+pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
 
@@ -42,7 +43,7 @@ pub async fn start(config: &Config) -> Result<Running> {
         let budget = Budget::new(config.memory.sink_bytes);
         budgets.push((format!("sink {}", sink.name), budget.clone()));
         let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
-        spec.pace = Pace { interval: config.commit_interval, ..Pace::default() };
+        spec.pace = pace(config, sink);
         spec.inspect = Some(factory(config, Some(sink))?);
         sinks.push(spec);
     }
@@ -57,6 +58,16 @@ pub async fn start(config: &Config) -> Result<Running> {
     let running = Pipeline::start(settings, source, bus.writer(), sinks).await?;
     tokio::spawn(keeping);
     Ok(running)
+}
+
+/// A request to an object store costs time and money: commits there are further apart, and more so where they take long.
+fn pace(config: &Config, sink: &SinkConfig) -> Pace {
+    let (interval, slowest) = match &sink.kind {
+        SinkKind::Delta { path: Lake::Bucket(_), .. } => (Duration::from_secs(1), Duration::from_secs(5)),
+        _ => (Duration::ZERO, Duration::ZERO),
+    };
+    let interval = config.commit_interval.max(interval);
+    Pace { interval, slowest: slowest.max(interval), ..Pace::default() }
 }
 
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
@@ -226,8 +237,8 @@ pub async fn reach_bus(config: &Config) -> Result<()> {
 /// Looks at the folders that will be written: the journal's and those of lakes.
 pub fn folders(config: &Config) -> Vec<(String, Result<FolderFacts>)> {
     let lake = |sink: &SinkConfig| match &sink.kind {
-        SinkKind::Delta { path, .. } => Some((format!("sink {}", sink.name), path.clone())),
-        SinkKind::Postgres { .. } => None,
+        SinkKind::Delta { path: Lake::Folder(path), .. } => Some((format!("sink {}", sink.name), path.clone())),
+        SinkKind::Delta { path: Lake::Bucket(_), .. } | SinkKind::Postgres { .. } => None,
     };
     let journal = ("journal".to_string(), config.data_dir.clone());
     let journal = matches!(config.bus, Bus::Journal(_)).then_some(journal);

@@ -11,14 +11,13 @@ use crate::table::upkeep::{is_ours, names_in_use, vacuum, Cleaned};
 use crate::table::{folder_of, read_domains, Found, Mark, Table};
 use serde::Serialize;
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tidewire_change::{topic, Boundary, Error, Result, TableName};
 
 /// What a table consists of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Description {
-    pub folder: PathBuf,
+    pub folder: String,
     pub version: u64,
     pub owner: String,
     /// It holds everything up to here, as its own last commit says.
@@ -123,7 +122,7 @@ pub struct FoundCut {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CutTable {
     pub table: TableName,
-    pub folder: PathBuf,
+    pub folder: String,
     pub version: u64,
 }
 
@@ -134,7 +133,7 @@ impl TableWork {
         blocking(move || {
             let mut cuts = cuts::read(&config)?;
             // The last commit's is known by the sink's progress, too.
-            cuts.push(Noted::read(&Store::new(&config.path), &config)?.cut());
+            cuts.push(Noted::read(&config.lake(), &config)?.cut());
             cuts.retain(|cut| !cut.tables.is_empty());
             cuts.sort_by_key(|cut| cut.boundary.position);
             let fits = |cut: &&Cut| match at {
@@ -143,9 +142,10 @@ impl TableWork {
                 At::Time(time) => cut.boundary.complete_through <= time,
             };
             let Some(cut) = cuts.iter().rev().find(fits) else { return Ok(None) };
+            let lake = config.lake();
             let tables = cut.tables.iter().filter_map(|(topic, version)| {
                 let table = topic::table_of(topic)?;
-                Some(CutTable { folder: config.path.join(folder_of(&table)), table, version: *version })
+                Some(CutTable { folder: lake.place(&folder_of(&table)), table, version: *version })
             });
             Ok(Some(FoundCut { boundary: cut.boundary, tables: tables.collect() }))
         })
@@ -154,7 +154,7 @@ impl TableWork {
 }
 
 fn find(config: &Arc<Config>, table: &TableName) -> Result<Table> {
-    let store = Store::new(config.path.join(folder_of(table)));
+    let store = config.lake().below(&folder_of(table));
     match Table::find(store.clone(), config.clone())? {
         Found::Ours(table) => Ok(*table),
         Found::Foreign(error) => Err(error),
@@ -163,7 +163,7 @@ fn find(config: &Arc<Config>, table: &TableName) -> Result<Table> {
 }
 
 fn nothing(store: &Store, table: &TableName) -> Error {
-    Error::invalid(format!("{}: there is no table {table}", store.root().display()))
+    Error::invalid(format!("{}: there is no table {table}", store.root()))
 }
 
 struct Seen {
@@ -176,8 +176,8 @@ struct Seen {
 
 impl Seen {
     fn look(config: &Arc<Config>, table: &TableName) -> Result<Seen> {
-        let store = Store::new(config.path.join(folder_of(table)));
-        let place = store.root().display().to_string();
+        let store = config.lake().below(&folder_of(table));
+        let place = store.root();
         let state = State::load(&store, None)?.ok_or_else(|| nothing(&store, table))?;
         let (mark, _): (Mark, Layout) = read_domains(&state, &place)?
             .ok_or_else(|| Error::invalid(format!("{place} is a Delta table that Tidewire didn't make")))?;
@@ -198,7 +198,7 @@ impl Seen {
         let struck = |add: &log::action::Add| add.deletion_vector.as_ref().map_or(0, |v| v.cardinality.max(0) as u64);
         let index = crate::table::index_store(&self.config, &self.store, &self.table);
         Ok(Description {
-            folder: self.store.root().to_path_buf(),
+            folder: self.store.root(),
             version: self.state.version,
             owner: self.mark.owner.clone(),
             boundary: self.mark.boundary,

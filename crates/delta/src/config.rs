@@ -1,4 +1,5 @@
 use crate::rows::TableRules;
+use crate::store::{Bucket, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,8 @@ pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 pub struct Config {
     /// The folder of the lake: tables lie at `{path}/{schema}/{table}`.
     pub path: PathBuf,
+    /// The lake is in a bucket instead, and `path` isn't used.
+    pub bucket: Option<Bucket>,
     /// With `sink` the owner of the tables: nobody else's progress is ever read or written.
     pub pipeline: String,
     pub sink: String,
@@ -19,7 +22,7 @@ pub struct Config {
     /// How long an instance must have been silent before another one goes on in its place.
     pub lease: Duration,
     /// Where the indexes lie, a folder a table. None: in `_tidewire` inside of each table, which readers and vacuum of other
-    /// engines leave alone, since its name begins with `_`.
+    /// engines leave alone, since its name begins with `_`; of a bucket in its local folder.
     pub index_dir: Option<PathBuf>,
     /// Bytes of rows that wait in memory before they become a file, per table.
     pub buffer_bytes: usize,
@@ -93,6 +96,7 @@ impl Config {
     pub fn new(path: impl Into<PathBuf>, pipeline: impl Into<String>, sink: impl Into<String>) -> Config {
         Config {
             path: path.into(),
+            bucket: None,
             pipeline: pipeline.into(),
             sink: sink.into(),
             instance: None,
@@ -104,6 +108,19 @@ impl Config {
             upkeep: Upkeep::default(),
             cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),
+        }
+    }
+
+    /// The same with the tables in a bucket.
+    pub fn in_bucket(bucket: Bucket, pipeline: impl Into<String>, sink: impl Into<String>) -> Config {
+        Config { bucket: Some(bucket), ..Config::new("", pipeline, sink) }
+    }
+
+    /// Where the tables lie.
+    pub(crate) fn lake(&self) -> Store {
+        match &self.bucket {
+            Some(bucket) => Store::in_bucket(bucket.clone()),
+            None => Store::new(&self.path),
         }
     }
 

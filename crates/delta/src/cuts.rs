@@ -51,12 +51,12 @@ pub struct Cuts {
 impl Cuts {
     /// Fails when the table belongs to another pipeline or sink.
     pub fn open(config: &Config) -> Result<Cuts> {
-        let store = Store::new(config.path.join(FOLDER));
+        let store = config.lake().below(FOLDER);
         let state = State::load(&store, None)?;
         let owner = state.as_ref().and_then(|s| s.metadata.configuration.get(OWNER).cloned().flatten());
         if state.is_some() && owner != Some(config.owner()) {
             let owner = owner.unwrap_or_else(|| "somebody else".into());
-            let message = format!("{} belongs to {owner}: no cuts are noted", store.root().display());
+            let message = format!("{} belongs to {owner}: no cuts are noted", store.root());
             return Err(Error::invalid(message).hint("give each pipeline and sink a path of its own"));
         }
         let cuts = state.as_ref().map_or(Ok(Vec::new()), |state| rows(&store, state))?;
@@ -91,7 +91,7 @@ impl Cuts {
         };
         actions.push(self.write(millis)?.into());
         if !log::put(&self.store, version, &actions)? {
-            return Err(Error::conflict(format!("{}: another instance writes it", self.store.root().display())));
+            return Err(Error::conflict(format!("{}: another instance writes it", self.store.root())));
         }
         match &mut self.state {
             Some(state) => state.apply(version, actions),
@@ -110,7 +110,7 @@ impl Cuts {
         let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).map_err(|e| failed(&e))?;
         writer.write(&batch).and_then(|()| writer.close()).map_err(|e| failed(&e))?;
         let mut upload = self.store.create(&path)?;
-        upload.write_all(&bytes).map_err(|e| Error::io(e, self.store.path(&path).display()))?;
+        upload.write_all(&bytes).map_err(|e| Error::io(e, self.store.place(&path)))?;
         let size = upload.finish()? as i64;
         self.store.sync_folder_of(&path)?;
         Ok(Add {
@@ -138,12 +138,12 @@ impl Cuts {
 
 /// The cuts that the lake knows, the oldest first.
 pub fn read(config: &Config) -> Result<Vec<Cut>> {
-    let store = Store::new(config.path.join(FOLDER));
+    let store = config.lake().below(FOLDER);
     State::load(&store, None)?.map_or(Ok(Vec::new()), |state| rows(&store, &state))
 }
 
 fn rows(store: &Store, state: &State) -> Result<Vec<Cut>> {
-    let damaged = || Error::invalid(format!("{}: a file isn't one of cuts", store.root().display()));
+    let damaged = || Error::invalid(format!("{}: a file isn't one of cuts", store.root()));
     let mut cuts: BTreeMap<(Position, i64), Cut> = BTreeMap::new();
     let columns = COLUMNS.map(|(name, _)| name);
     for path in state.files.keys() {

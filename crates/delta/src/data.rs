@@ -1,7 +1,7 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
 use crate::rows::{Layout, Partition, Stats, DELETED};
-use crate::store::{Store, Syncing, Upload, RESTORE};
+use crate::store::{Reader, Store, Syncing, Upload, RESTORE};
 use arrow_array::cast::AsArray;
 use arrow_array::{new_null_array, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
@@ -14,10 +14,11 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, PageIndexPolicy, ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::Length;
 use parquet::schema::types::ColumnPath;
 use roaring::RoaringBitmap;
-use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
@@ -83,7 +84,7 @@ impl FileWriter {
             true => (format!("{FEED_FOLDER}/{PREFIX}{id}.parquet"), layout.arrow_of_feed()),
             false => (format!("{PREFIX}{id}.parquet"), layout.arrow()),
         };
-        let place = store.path(&path).display().to_string();
+        let place = store.place(&path);
         let properties = properties(&schema, shape)?;
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
@@ -176,15 +177,16 @@ pub fn read(
     rows: Rows<'_>,
     mut each: impl FnMut(&[u32], &RecordBatch) -> Result<()>,
 ) -> Result<()> {
-    let failed = |e: &dyn std::fmt::Display| unreadable(store, path, e);
     // Pages without a wanted row are passed over.
     let pages = if matches!(rows, Rows::Only(_)) { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
     let (file, metadata) = load(store, path, pages)?;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+    let failed = |e: &dyn std::fmt::Display| file.take_failure().unwrap_or_else(|| unreadable(store, path, e));
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata);
     let schema = builder.schema().clone();
     let roots = (0..schema.fields().len()).filter(|i| columns.contains(&schema.field(*i).name().as_str()));
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
     let at_once = rows_at_once(builder.metadata(), &mask);
+    file.fetch(parts(builder.metadata(), &mask, rows))?;
     let mut builder = builder.with_projection(mask).with_batch_size(at_once);
     if let Rows::Only(wanted) = rows {
         builder = builder.with_row_selection(selection(wanted));
@@ -234,12 +236,13 @@ pub fn rows_of(
 ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
     let (store, path) = (store.clone(), path.to_string());
     let (file, metadata) = load(&store, &path, PageIndexPolicy::Skip)?;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata);
     let at_once = rows_at_once(builder.metadata(), &ProjectionMask::all()).min(ROWS_SIDE_BY_SIDE);
+    file.fetch([0..file.len()])?;
     let reader = builder.with_batch_size(at_once).build().map_err(|e| unreadable(&store, &path, &e))?;
     let mut first = 0u32;
     Ok(reader.map(move |batch| {
-        let failed = |e: &dyn std::fmt::Display| unreadable(&store, &path, e);
+        let failed = |e: &dyn std::fmt::Display| file.take_failure().unwrap_or_else(|| unreadable(&store, &path, e));
         let batch = batch.map_err(|e| failed(&e))?;
         let rows = first..first + batch.num_rows() as u32;
         first = rows.end;
@@ -254,14 +257,15 @@ pub fn rows_of(
 }
 
 fn unreadable(store: &Store, path: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::invalid(format!("{} can't be read: {error}", store.path(path).display())).hint(RESTORE)
+    Error::invalid(format!("{} can't be read: {error}", store.place(path))).hint(RESTORE)
 }
 
 /// Opens a file and reads its footer. Types are those of Parquet, however another writer had them in memory.
-fn load(store: &Store, path: &str, pages: PageIndexPolicy) -> Result<(File, ArrowReaderMetadata)> {
+fn load(store: &Store, path: &str, pages: PageIndexPolicy) -> Result<(Reader, ArrowReaderMetadata)> {
     let file = store.open_named(path)?;
     let options = ArrowReaderOptions::new().with_page_index_policy(pages).with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| unreadable(store, path, &e))?;
+    let failed = |e| file.take_failure().unwrap_or_else(|| unreadable(store, path, &e));
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(failed)?;
     Ok((file, metadata))
 }
 
@@ -277,6 +281,38 @@ fn rows_at_once(metadata: &ParquetMetaData, mask: &ProjectionMask) -> usize {
     };
     let average = metadata.row_groups().iter().map(average).max().unwrap_or(1);
     (BYTES_PER_BATCH / average).clamp(1, ROWS_PER_BATCH as u64) as usize
+}
+
+/// Where the wanted columns of the wanted rows lie in the file.
+fn parts(metadata: &ParquetMetaData, mask: &ProjectionMask, rows: Rows<'_>) -> Vec<Range<u64>> {
+    let (mut parts, mut first) = (Vec::new(), 0u32);
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let end = first + group.num_rows() as u32;
+        let is_wanted = |rows: &RoaringBitmap, range: Range<u32>| rows.range_cardinality(range) > 0;
+        for (leaf, column) in group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)) {
+            let (start, length) = column.byte_range();
+            let pages = metadata.offset_index().and_then(|index| index.get(number)?.get(leaf));
+            let (Rows::Only(wanted), Some(pages)) = (rows, pages) else {
+                parts.push(start..start + length);
+                continue;
+            };
+            let pages = pages.page_locations();
+            // Before the first page there may be a dictionary.
+            let before = pages.first().map_or(start + length, |page| page.offset as u64);
+            if is_wanted(wanted, first..end) {
+                parts.push(start..before);
+            }
+            for (page, next) in
+                pages.iter().zip(pages.iter().skip(1).map(|next| next.first_row_index as u32).chain([end - first]))
+            {
+                if is_wanted(wanted, first + page.first_row_index as u32..first + next) {
+                    parts.push(page.offset as u64..page.offset as u64 + page.compressed_page_size.max(0) as u64);
+                }
+            }
+        }
+        first = end;
+    }
+    parts
 }
 
 fn selection(rows: &RoaringBitmap) -> RowSelection {

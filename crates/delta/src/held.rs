@@ -16,7 +16,7 @@ impl Held {
         let name = Held::name(config);
         let Some(bytes) = store.read(&name)? else { return Ok(Held::default()) };
         let topics = serde_json::from_slice(&bytes).map_err(|e| {
-            Error::invalid(format!("{}: not a list of tables: {e}", store.path(&name).display()))
+            Error::invalid(format!("{}: not a list of tables: {e}", store.place(&name)))
                 .hint("remove the file; then compare: tidewire reconcile pipeline.yaml --repair")
         })?;
         Ok(Held { topics, is_written: true })

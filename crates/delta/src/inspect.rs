@@ -51,16 +51,16 @@ impl Inspect for DeltaInspect {
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>> {
         let config = self.config.clone();
         Box::pin(blocking(move || {
-            let lake = Store::new(&config.path);
+            let lake = config.lake();
             let mut schemas = Vec::new();
             for schema in lake.folders("")? {
                 for table in lake.folders(&schema)? {
-                    let store = Store::new(lake.path(&format!("{schema}/{table}")));
+                    let store = lake.below(&format!("{schema}/{table}"));
                     if !store.folders("")?.iter().any(|name| name == FOLDER) {
                         continue;
                     }
                     let Some(state) = State::load(&store, None)? else { continue };
-                    if let Some((mark, layout)) = read_domains(&state, &store.root().display().to_string())? {
+                    if let Some((mark, layout)) = read_domains(&state, &store.root())? {
                         if mark.owner == config.owner() {
                             schemas.push(layout.schema);
                         }
@@ -81,9 +81,9 @@ struct View {
 
 fn read_table(config: &Config, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<Position> {
     // Read first: all that it says was in the table before the table was looked at.
-    let noted = Noted::read(&Store::new(&config.path), config)?;
-    let store = Store::new(config.path.join(folder_of(&scan.schema.table)));
-    let place = store.root().display().to_string();
+    let noted = Noted::read(&config.lake(), config)?;
+    let store = config.lake().below(&folder_of(&scan.schema.table));
+    let place = store.root();
     let table = &scan.schema.table;
     let missing = || Error::lost(format!("{place}: there is no table {table}")).on_table(table);
     let foreign = || Error::invalid(format!("{place} isn't a table that Tidewire made for {table}"));

@@ -1,7 +1,8 @@
 //! Owns: the Delta Lake sink (log, data files, deletion vectors, index, upkeep) and reading its tables back.
-//! May import: change, connector, flow, Arrow and Parquet, files.
+//! May import: change, connector, flow, Arrow and Parquet, files, object stores.
 //! Never imports: any other adapter, pipeline.
 
+mod at_once;
 mod background;
 mod by_hand;
 mod config;
@@ -26,4 +27,5 @@ pub use config::{Clock, Config, Upkeep};
 pub use inspect::DeltaInspect;
 pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};
 pub use sink::{DeltaSink, Sizes};
+pub use store::{Bucket, BucketConfig, Protocol};
 pub use table::upkeep::Cleaned;

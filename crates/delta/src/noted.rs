@@ -62,7 +62,7 @@ impl Noted {
         }
         Err(Error::conflict(format!(
             "{}: another instance of the pipeline {} writes these tables, last {} seconds ago; this one waits until it has been silent for {} seconds",
-            config.path.display(),
+            config.lake().root(),
             config.pipeline,
             silent.max(0) / 1_000_000,
             config.lease.as_secs()

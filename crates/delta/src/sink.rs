@@ -1,8 +1,9 @@
+use crate::at_once;
 use crate::config::Config;
 use crate::cuts::Cuts;
 use crate::held::Held;
 use crate::noted::{Noted, NotedTable};
-use crate::store::Store;
+use crate::store::{of_the_system, Store};
 use crate::table::{folder_of, Committed, Found, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +13,8 @@ use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
 
 /// How long the end of the process waits for a store.
 const RELEASE: Duration = Duration::from_secs(2);
+/// Tables that are committed at once when each request takes its time.
+const TABLES_AT_ONCE: usize = 8;
 
 /// Keeps Delta tables: one for each table of the source.
 pub struct DeltaSink {
@@ -44,7 +47,7 @@ impl DeltaSink {
     pub fn new(config: Config) -> DeltaSink {
         let (is_named, config) = (config.instance.is_some(), Arc::new(config));
         let lake = Lake {
-            store: Store::new(&config.path),
+            store: config.lake(),
             config,
             tables: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -144,13 +147,12 @@ impl Lake {
         self.refused.clear();
         self.store.make_folder("_tidewire")?;
         // Found out now, not at the first commit.
-        self.store.put("_tidewire/.writable", b"")?;
-        self.store.remove("_tidewire/.writable")?;
+        self.store.check_writable()?;
         for schema in self.store.folders("")? {
             for table in self.store.folders(&schema)? {
                 let folder = format!("{schema}/{table}");
                 if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
-                    let store = Store::new(self.store.path(&folder));
+                    let store = self.store.below(&folder);
                     // What others keep beside ours is none of our business.
                     match Table::find(store, self.config.clone()) {
                         Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), *table)),
@@ -215,7 +217,7 @@ impl Lake {
             return Err(refusal.error(&topic));
         }
         if !self.tables.contains_key(&topic) {
-            let store = Store::new(self.store.path(&folder_of(&schema.table)));
+            let store = self.store.below(&folder_of(&schema.table));
             let table = match Table::find(store.clone(), self.config.clone())? {
                 Found::Ours(table) => *table,
                 Found::Foreign(error) => return Err(error),
@@ -243,9 +245,8 @@ impl Lake {
     fn commit(&mut self, progress: &Progress) -> Result<Committed> {
         self.usable()?;
         let mut all = Committed::default();
-        for topic in self.tables.keys().cloned().collect::<Vec<_>>() {
-            let Some(table) = self.tables.get_mut(&topic) else { continue };
-            let committed = table.commit(progress);
+        let tables = if self.store.is_far() { TABLES_AT_ONCE } else { 1 };
+        for (topic, committed) in at_once::commit(&mut self.tables, progress, tables) {
             if let Some(committed) = self.watch(&topic, committed)? {
                 all.rows += committed.rows;
                 all.bytes += committed.bytes;
@@ -320,8 +321,7 @@ impl Lake {
     /// A fault of one table's files parks that table, whatever the kind of the error that found it; any other error comes
     /// back as it is.
     fn refuse(&mut self, topic: &str, error: Error) -> Result<Error> {
-        let of_the_system = std::error::Error::source(&error).is_some_and(|cause| cause.is::<std::io::Error>());
-        if of_the_system || !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) {
+        if of_the_system(&error) || !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) {
             return Err(error);
         }
         let mut message = error.message().to_string();

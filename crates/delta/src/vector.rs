@@ -55,7 +55,7 @@ pub fn write(store: &Store, vectors: &[&RoaringBitmap]) -> Result<(Vec<VectorRef
     let mut upload = store.create(&name)?;
     let mut places = Vec::with_capacity(vectors.len());
     let mut offset = 1u64;
-    let mut put = |bytes: &[u8]| upload.write_all(bytes).map_err(|e| Error::io(e, store.path(&name).display()));
+    let mut put = |bytes: &[u8]| upload.write_all(bytes).map_err(|e| Error::io(e, store.place(&name)));
     put(&[VERSION])?;
     for rows in vectors {
         let data = encode(rows);
@@ -99,7 +99,7 @@ pub fn read(store: &Store, vector: &VectorRef) -> Result<RoaringBitmap> {
             (data.ok_or_else(|| Error::invalid("an inline deletion vector can't be read"))?, "the log".to_string())
         }
         Some(name) => {
-            let place = store.path(&name).display().to_string();
+            let place = store.place(&name);
             let (offset, size) = (vector.offset.unwrap_or(1), vector.size_in_bytes);
             let (Ok(offset), Ok(length)) = (u64::try_from(offset), usize::try_from(size)) else {
                 return Err(Error::invalid(format!("{place}: the log gives a deletion vector a negative place")));

@@ -80,6 +80,8 @@ impl SinkSpec {
 pub struct Pace {
     /// A change waits at most about this long for its commit.
     pub interval: Duration,
+    /// Where commits take long, changes wait longer than `interval`, up to this.
+    pub slowest: Duration,
     /// A commit comes earlier when this many bytes wait for it.
     pub commit_bytes: usize,
     /// Collected changes are handed to the sink (and their credit given back) at this many bytes.
@@ -92,6 +94,7 @@ impl Default for Pace {
     fn default() -> Self {
         Pace {
             interval: Duration::from_millis(500),
+            slowest: Duration::from_millis(500),
             commit_bytes: 32 << 20,
             write_bytes: 8 << 20,
             idle: Duration::from_secs(10),

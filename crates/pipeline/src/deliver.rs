@@ -77,8 +77,9 @@ impl Deliver {
                 (collected, due) = (self.collected_from(opened?), Due::new(self.pace));
             }
             if due.commit_now(&collected) {
+                let began = tokio::time::Instant::now();
                 self.commit(&mut collected).await?;
-                due.committed();
+                due.committed(began.elapsed());
             } else if collected.at_boundary && collected.pending == 0 {
                 self.state.holds(collected.progress.boundary);
             }

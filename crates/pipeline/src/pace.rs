@@ -11,10 +11,14 @@ pub(crate) const STALL: Duration = Duration::from_millis(100);
 const TRICKLE_BYTES: usize = 64 * 1024;
 /// The share of the commit interval for which a reader that has caught up lets messages gather.
 const GATHER_SHARE: u32 = 32;
+/// Commits take no more than one part in so many of the time, as far as the pace allows.
+const COMMITS_PART: u32 = 4;
 
 /// Decides when one sink writes and commits.
 pub(crate) struct Due {
     pace: Pace,
+    /// How long changes wait for their commit now.
+    interval: Duration,
     first_pending: Option<Instant>,
     last_fetch: Instant,
     next_fetch: Instant,
@@ -26,7 +30,15 @@ pub(crate) struct Due {
 impl Due {
     pub fn new(pace: Pace) -> Self {
         let now = Instant::now();
-        Due { pace, first_pending: None, last_fetch: now, next_fetch: now, last_commit: now, moved: false }
+        Due {
+            pace,
+            interval: pace.interval,
+            first_pending: None,
+            last_fetch: now,
+            next_fetch: now,
+            last_commit: now,
+            moved: false,
+        }
     }
 
     /// Something was fetched, so many bytes of it.
@@ -42,7 +54,9 @@ impl Due {
         }
     }
 
-    pub fn committed(&mut self) {
+    /// `took`: what the commit cost.
+    pub fn committed(&mut self, took: Duration) {
+        self.interval = (took * COMMITS_PART).clamp(self.pace.interval, self.pace.slowest.max(self.pace.interval));
         self.last_commit = Instant::now();
         self.first_pending = None;
         self.moved = false;
@@ -58,7 +72,7 @@ impl Due {
         let now = Instant::now();
         let (beat, stalled) = (now + BEAT, self.last_fetch + STALL);
         match (collected.at_boundary, self.first_pending) {
-            (true, Some(first)) => beat.min(first + self.pace.interval),
+            (true, Some(first)) => beat.min(first + self.interval),
             (false, _) if collected.pending > 0 => {
                 if stalled > now {
                     stalled
@@ -79,7 +93,7 @@ impl Due {
         let now = Instant::now();
         collected.at_boundary
             && match self.first_pending {
-                Some(first) => first + self.pace.interval <= now || collected.uncommitted >= self.pace.commit_bytes,
+                Some(first) => first + self.interval <= now || collected.uncommitted >= self.pace.commit_bytes,
                 None => self.moved && self.last_commit + self.pace.idle <= now,
             }
     }

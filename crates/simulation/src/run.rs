@@ -106,6 +106,7 @@ impl World {
         };
         let pace = Pace {
             interval: Duration::from_millis(chance(1, 120)),
+            slowest: Duration::from_millis(120),
             commit_bytes: chance(50, 20_000) as usize,
             write_bytes: chance(50, 5_000) as usize,
             idle: Duration::from_millis(chance(20, 2000)),

@@ -1,15 +1,28 @@
 //! The Delta sinks of a configuration.
 
 use super::INSTANCE;
-use crate::config::{Config, SinkConfig, SinkKind};
+use crate::config::{Config, Lake, SinkConfig, SinkKind};
 use tidewire_change::{Error, Result};
-use tidewire_delta::{self as delta, TableWork};
+use tidewire_delta::{self as delta, BucketConfig, TableWork};
 
 pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::Config> {
     let SinkKind::Delta { path, tables, keep_deleted } = &sink.kind else {
         return Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name)));
     };
-    let mut settings = delta::Config::new(path, &config.name, &sink.name);
+    let mut settings = match path {
+        Lake::Folder(path) => delta::Config::new(path, &config.name, &sink.name),
+        Lake::Bucket(bucket) => {
+            let cache = config.data_dir.join("lake").join(&sink.name);
+            let wrong = || Error::invalid(format!("{}: not a bucket", bucket.url));
+            let mut at = BucketConfig::parse(&bucket.url, cache).ok_or_else(wrong)?;
+            at.endpoint = bucket.endpoint.clone();
+            at.region = bucket.region.clone();
+            at.account_key = bucket.account_key.as_ref().map(|key| key.reveal().into());
+            at.service_account = bucket.service_account.clone();
+            at.keys = bucket.keys.as_ref().map(|(id, secret)| (id.reveal().into(), secret.reveal().into()));
+            delta::Config::in_bucket(delta::Bucket::new(at)?, &config.name, &sink.name)
+        }
+    };
     settings.upkeep.deleted_retention = *keep_deleted;
     settings.instance = std::fs::read_to_string(config.data_dir.join(INSTANCE)).ok();
     let bad = |name: &String, text: &String| {
@@ -39,6 +52,11 @@ pub fn check_feed(table: &str) -> Result<(), String> {
 /// What is wrong about a table's name or its columns in a Delta sink's `partition_by` or `sort_by`.
 pub fn check_columns(table: &str, columns: &str) -> Result<(), String> {
     delta::TableColumns::default().set(table, columns)
+}
+
+/// Is it a place in an object store, as `path` may name it?
+pub fn is_bucket(path: &str) -> bool {
+    BucketConfig::parse(path, "").is_some()
 }
 
 /// What is wrong about a column's name or its type in a Delta sink's `types`.

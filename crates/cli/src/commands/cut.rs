@@ -29,7 +29,7 @@ pub async fn run(config: &Config, args: &args::Cut) -> Result<Answer> {
 }
 
 fn duckdb(table: &CutTable) -> String {
-    let (name, folder) = (quoted(&table.table, '"'), table.folder.display().to_string().replace('\'', "''"));
+    let (name, folder) = (quoted(&table.table, '"'), table.folder.replace('\'', "''"));
     format!(
         "CREATE VIEW {name} AS SELECT * FROM delta_scan('{folder}', version => {}) WHERE NOT _deleted;",
         table.version
@@ -37,11 +37,16 @@ fn duckdb(table: &CutTable) -> String {
 }
 
 fn spark(table: &CutTable) -> String {
-    let (name, folder) = (quoted(&table.table, '`'), table.folder.display().to_string().replace('`', "``"));
+    let (name, folder) = (quoted(&table.table, '`'), hadoop(&table.folder).replace('`', "``"));
     format!(
         "CREATE TEMPORARY VIEW {name} AS SELECT * FROM delta.`{folder}` VERSION AS OF {} WHERE NOT _deleted;",
         table.version
     )
+}
+
+/// Spark has S3 under a name of its own.
+fn hadoop(place: &str) -> String {
+    place.strip_prefix("s3://").map_or_else(|| place.to_string(), |rest| format!("s3a://{rest}"))
 }
 
 /// One name, since a temporary view has no schema.

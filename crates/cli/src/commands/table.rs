@@ -82,7 +82,7 @@ fn print(found: &Description) {
     row("files of older versions", found.unused_files, bytes(found.unused_bytes));
     row("log files", found.log_files, bytes(found.log_bytes));
     row("index", 1, bytes(found.index_bytes));
-    println!("{}", found.folder.display());
+    println!("{}", found.folder);
     let checkpoint = found.checkpoint.map_or("none".to_string(), |version| version.to_string());
     println!("version {}, newest checkpoint {checkpoint}, needs {}", found.version, found.reader_features.join(", "));
     println!("holds everything up to {}\n", found.boundary.position);

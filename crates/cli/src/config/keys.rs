@@ -153,7 +153,36 @@ const SINK: &[Key] = &[
 ];
 
 const SINK_DELTA: &[Key] = &[
-    key("path", Kind::Path, "The folder. Made when it is missing.").required(),
+    key(
+        "path",
+        Kind::Path,
+        "The folder, made when it is missing; or a place in an object store: `s3://bucket/prefix` (S3, MinIO, R2 and others that have \
+         put-if-absent), `gs://bucket/prefix` or `abfss://container@account.dfs.core.windows.net/prefix`. Indexes then lie in \
+         `data_dir`, and commits are at least a second apart, up to 5 seconds where they take long.",
+    )
+    .required(),
+    key(
+        "endpoint",
+        Kind::Text,
+        "Address of an object store that isn't its provider's own: `https://minio.example:9000`. Without it: AWS_ENDPOINT_URL for s3.",
+    ),
+    key("region", Kind::Text, "Region of an s3 bucket. Without it: AWS_REGION, then us-east-1."),
+    key(
+        "access_key_id",
+        Kind::Secret,
+        "Access key for s3. Without it: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, then the role of the machine or pod.",
+    ),
+    key("secret_access_key", Kind::Secret, "The access key's secret."),
+    key(
+        "account_key",
+        Kind::Secret,
+        "Key of the Azure account. Without it: AZURE_STORAGE_ACCOUNT_KEY, AZURE_CLIENT_ID and its like, then the machine's identity.",
+    ),
+    key(
+        "service_account",
+        Kind::Path,
+        "File with the key of a Google service account. Without it: GOOGLE_APPLICATION_CREDENTIALS, then the machine's account.",
+    ),
     key(
         "keep_deleted",
         Kind::Duration,

@@ -4,6 +4,7 @@
 mod kafka;
 mod kafka_keys;
 mod keys;
+mod lake;
 #[cfg(feature = "fuzz")]
 pub mod outside;
 mod reference;
@@ -13,6 +14,7 @@ mod units;
 mod yaml;
 
 pub use kafka::KafkaConfig;
+pub use lake::Lake;
 pub use reference::reference;
 
 use crate::catalog;
@@ -82,7 +84,7 @@ pub struct LakeTables {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SinkKind {
     Delta {
-        path: PathBuf,
+        path: Lake,
         tables: LakeTables,
         /// How long deleted rows stay at least.
         keep_deleted: Duration,
@@ -269,7 +271,7 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
                     catalog::check_feed(table).map_err(said)?;
                 }
                 let keep_deleted = section.duration("keep_deleted")?;
-                (SinkKind::Delta { path: beside(folder, &section.given_text("path")?), tables, keep_deleted }, "path")
+                (SinkKind::Delta { path: lake::place(&section, folder)?, tables, keep_deleted }, "path")
             }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);
@@ -290,7 +292,12 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
 
 fn same_place(a: &SinkKind, b: &SinkKind) -> bool {
     match (a, b) {
-        (SinkKind::Delta { path: a, .. }, SinkKind::Delta { path: b, .. }) => straight(a) == straight(b),
+        (SinkKind::Delta { path: Lake::Folder(a), .. }, SinkKind::Delta { path: Lake::Folder(b), .. }) => {
+            straight(a) == straight(b)
+        }
+        (SinkKind::Delta { path: Lake::Bucket(a), .. }, SinkKind::Delta { path: Lake::Bucket(b), .. }) => {
+            (a.url.trim_end_matches('/'), &a.endpoint) == (b.url.trim_end_matches('/'), &b.endpoint)
+        }
         _ => a == b,
     }
 }

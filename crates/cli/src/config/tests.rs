@@ -45,7 +45,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert!(config.http.ip().is_loopback());
     assert_eq!(config.sinks.len(), 2);
     let keep_deleted = Duration::from_secs(7 * 24 * 3600);
-    let (path, tables) = ("/etc/tw/./lake".into(), Default::default());
+    let (path, tables) = (Lake::Folder("/etc/tw/./lake".into()), Default::default());
     assert_eq!(config.sinks[0].kind, SinkKind::Delta { path, tables, keep_deleted });
     assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
 }
@@ -165,4 +165,43 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
     assert!(refusal(&with("{brokers: 'k:1', sasl: {user: u}}")).contains("`bus.kafka.sasl.password` is missing"));
     assert!(refusal(&format!("{}journal: {{retention: 1d}}\n", with("{brokers: 'k:1'}")))
         .contains("takes the journal's place"));
+}
+
+#[test]
+fn a_lake_in_a_bucket_is_read_and_half_of_its_settings_is_refused() {
+    let with = |lake: &str| {
+        USUAL
+            .replace("path: ./lake", lake)
+            .replace("  replica: { postgres: { url: \"${REPLICA_URL}\", schema: replica } }\n", "")
+    };
+    let whole = with("path: s3://b/lake, endpoint: \"https://s3:9000\", region: eu, access_key_id: id, secret_access_key: \"${READERS}\"");
+    let config = read(&whole).unwrap();
+    let SinkKind::Delta { path: Lake::Bucket(bucket), .. } = &config.sinks[0].kind else { panic!("{config:?}") };
+    assert_eq!((bucket.url.as_str(), bucket.region.as_deref()), ("s3://b/lake", Some("eu")));
+    assert_eq!(bucket.keys.as_ref().unwrap().1.reveal(), "hunter2");
+    assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
+    let (google, azure) = (
+        with("path: gs://b, service_account: k.json"),
+        with("path: \"abfss://c@a.dfs.core.windows.net/x\", account_key: \"${READERS}\""),
+    );
+    let bucket_of = |text: &str| match &read(text).unwrap().sinks[0].kind {
+        SinkKind::Delta { path: Lake::Bucket(bucket), .. } => bucket.clone(),
+        kind => panic!("{kind:?}"),
+    };
+    assert_eq!(bucket_of(&google).service_account, Some("/etc/tw/k.json".into()));
+    assert_eq!(bucket_of(&azure).account_key.unwrap().reveal(), "hunter2");
+    let refusals = [
+        ("path: ftp://b/lake", "must be a folder, s3://bucket/prefix"),
+        ("path: \"s3://b/../lake\"", "must be a folder, s3://bucket/prefix"),
+        ("path: \"abfss://c@a.example/x\"", "must be a folder, s3://bucket/prefix"),
+        ("path: lake, region: eu", "is only for a `path` that begins with s3://"),
+        ("path: gs://b, region: eu", "is only for a `path` that begins with s3://"),
+        ("path: s3://b, account_key: x", "is only for a `path` that begins with abfss://"),
+        ("path: s3://b, service_account: x", "is only for a `path` that begins with gs://"),
+        ("path: s3://b, endpoint: \"s3:9000\"", "must begin with https:// or http://"),
+        ("path: s3://b, secret_access_key: \"${READERS}\"", "needs `access_key_id`, too"),
+    ];
+    for (lake, what) in refusals {
+        assert!(refusal(&with(lake)).contains(what), "{}", refusal(&with(lake)));
+    }
 }

@@ -62,7 +62,7 @@ impl Manifest {
         let manifest =
             serde_json::from_slice::<Manifest>(&bytes).ok().filter(|m| m.format == FORMAT && m.sum == m.sum());
         if manifest.is_none() {
-            tracing::warn!("{} is damaged or of another version: the index is built anew", store.path(NAME).display());
+            tracing::warn!("{} is damaged or of another version: the index is built anew", store.place(NAME));
         }
         Ok(manifest)
     }

@@ -37,10 +37,9 @@ pub struct Run {
 impl Run {
     /// Opens a run. Fails with `Malformed` when its footer is cut or changed.
     pub fn open(store: &Store, name: &str) -> Result<Run> {
-        let path = store.path(name);
-        let place = path.display().to_string();
+        let place = store.place(name);
         let bad = || damaged(&place);
-        let file = store.open(name)?;
+        let file = store.open_local(name)?;
         // SAFETY: runs are written once, under a name of their own, and nobody changes them; a run is unlinked only
         // (which leaves the mapping valid) when it isn't needed any more.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(e, &place))?;

@@ -3,12 +3,13 @@
 use super::action::{Action, DomainMetadata, Remove, Txn};
 use super::state::{parse_name, Kind};
 use super::{State, FOLDER};
-use crate::store::Store;
+use crate::store::{Reader, Store};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::Length;
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
 
@@ -170,19 +171,21 @@ pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Resul
 /// Did Tidewire write the checkpoint of this version? Then it knew all that came before.
 pub(super) fn is_ours(store: &Store, version: u64) -> Result<bool> {
     let name = format!("{FOLDER}/{version:020}.checkpoint.parquet");
-    let Some(bytes) = store.read(&name)? else { return Ok(false) };
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes));
+    if !store.list(FOLDER)?.iter().any(|file| name.ends_with(&file.name)) {
+        return Ok(false);
+    }
+    let reader = ParquetRecordBatchReaderBuilder::try_new(store.open_named(&name)?);
     let by = |r: ParquetRecordBatchReaderBuilder<_>| r.metadata().file_metadata().created_by().map(str::to_string);
     Ok(reader.ok().and_then(by).is_some_and(|by| by.starts_with("tidewire ")))
 }
 
 pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> Result<()> {
-    let place = store.path(name).display().to_string();
+    let place = store.place(name);
     let failed = |e: &dyn std::fmt::Display| {
         Error::invalid(format!("{place} can't be read: {e}"))
             .hint("if the commits before it are still there, remove this file and _last_checkpoint")
     };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(store.open(name)?).map_err(|e| failed(&e))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(open_whole(store, name)?).map_err(|e| failed(&e))?;
     let wanted = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"];
     let file_schema = builder.schema().clone();
     let roots = (0..file_schema.fields().len()).filter(|i| wanted.contains(&file_schema.field(*i).name().as_str()));
@@ -196,6 +199,12 @@ pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> R
         super::parse(&json, &place)?.into_iter().for_each(&mut each);
     }
     Ok(())
+}
+
+fn open_whole(store: &Store, name: &str) -> Result<Reader> {
+    let reader = store.open_named(name)?;
+    reader.fetch([0..reader.len()])?;
+    Ok(reader)
 }
 
 /// Removes commits and checkpoints that are older than `keep_from` (microseconds) and that no version from then on needs.

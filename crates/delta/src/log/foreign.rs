@@ -46,7 +46,7 @@ pub fn others_since(store: &Store, newest: u64) -> Result<Vec<(u64, Vec<Action>)
             }
             return Err(Error::schema(format!(
                 "{}: version {version} is gone, and the versions after it are another writer's: what they changed can't be told",
-                store.path(FOLDER).display()
+                store.place(FOLDER)
             ))
             .hint("remove the table's folder and let it be copied again"));
         };

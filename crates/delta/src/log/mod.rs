@@ -45,7 +45,7 @@ fn lines(actions: &[Action]) -> Result<Vec<u8>> {
 pub fn read(store: &Store, version: u64) -> Result<Option<Vec<Action>>> {
     let name = commit_name(version);
     let Some(bytes) = store.read(&name)? else { return Ok(None) };
-    parse(&bytes, &store.path(&name).display().to_string()).map(Some)
+    parse(&bytes, &store.place(&name)).map(Some)
 }
 
 fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {

@@ -58,6 +58,7 @@ impl State {
             }
             version = Some(*at);
         }
+        let mut names = Vec::new();
         for commit in listing.commits {
             let expected = version.map_or(0, |v| v + 1);
             if commit < expected {
@@ -66,17 +67,19 @@ impl State {
             if commit != expected {
                 return Err(Error::invalid(format!(
                     "{}: version {expected} is missing from the log, {commit} is there",
-                    store.path(FOLDER).display()
+                    store.place(FOLDER)
                 ))
                 .hint("restore the missing file, or remove the table's folder and let it be copied again"));
             }
-            let name = super::commit_name(commit);
-            let bytes = store.read(&name)?.unwrap_or_default();
-            parse(&bytes, &store.path(&name).display().to_string())?.into_iter().for_each(|a| replay.apply(a));
+            names.push(super::commit_name(commit));
             version = Some(commit);
         }
+        store.read_all(&names, |name, bytes| {
+            parse(bytes, &store.place(name))?.into_iter().for_each(|a| replay.apply(a));
+            Ok(())
+        })?;
         let Some(version) = version else { return Ok(None) };
-        let place = store.path(FOLDER).display().to_string();
+        let place = store.place(FOLDER);
         let state = replay.state(version, listing.checkpoint.map(|(at, _)| at), &place)?;
         state.check_readable(&place)?;
         Ok(Some(state))

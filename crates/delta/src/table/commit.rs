@@ -221,6 +221,8 @@ pub fn commit_info(millis: i64, operation: &str) -> Action {
         "operation": operation,
         "operationParameters": {},
         "engineInfo": format!("{}{}", log::foreign::ENGINE, env!("CARGO_PKG_VERSION")),
+        // No other commit has the same bytes: whoever finds its name taken sees whether it was its own.
+        "txnId": uuid::Uuid::new_v4().to_string(),
     });
     Action { commit_info: Some(info), ..Action::default() }
 }

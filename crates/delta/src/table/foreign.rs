@@ -84,14 +84,14 @@ pub(super) fn take_in(store: &Store, others: Vec<(u64, Vec<Action>)>) -> Result<
             Verdict::Compaction(compaction) => moved.note(compaction),
             Verdict::Refused(why) => return Err(refused(store, &format!("{why} (version {version})"))),
         }
-        tracing::info!(table = %store.root().display(), version, "a commit of another writer was taken in");
+        tracing::info!(table = store.root(), version, "a commit of another writer was taken in");
         state.apply(version, actions);
     }
     Ok((state, moved))
 }
 
 fn refused(store: &Store, why: &str) -> Error {
-    Error::schema(format!("{}: {why}: the table isn't equal to its source any more", store.root().display()))
+    Error::schema(format!("{}: {why}: the table isn't equal to its source any more", store.root()))
         .hint("let nobody else write the table; remove its folder and start again, and it is copied anew")
 }
 
@@ -103,7 +103,7 @@ impl Table {
     /// Somebody else was faster and put `version`. Returns when what we have may follow it.
     pub(super) fn give_way(&mut self, version: u64) -> Result<()> {
         let Some(theirs) = log::read(&self.store, version)? else { return Ok(()) };
-        let place = self.store.path(&log::commit_name(version)).display().to_string();
+        let place = self.store.place(&log::commit_name(version));
         let prefix = format!("tidewire/{}/", self.config.owner());
         let has_our_txn = theirs.iter().any(|a| a.txn.as_ref().is_some_and(|t| t.app_id.starts_with(&prefix)));
         if is_ours(&theirs) || has_our_txn {

@@ -120,7 +120,7 @@ impl Table {
     /// Looks for the table in a folder. Its index is opened by the first write.
     pub fn find(store: Store, config: Arc<Config>) -> Result<Found> {
         let Some(state) = State::load(&store, None)? else { return Ok(Found::Nothing) };
-        let place = store.root().display().to_string();
+        let place = store.root();
         let Some((mark, layout)) = read_domains(&state, &place)? else {
             let error = Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"));
             return Ok(Found::Foreign(error.hint("point the sink at a path of its own")));
@@ -195,10 +195,10 @@ impl Table {
             domain(LAYOUT_DOMAIN, &layout)?.into(),
         ];
         if !log::put(&store, 0, &actions)? {
-            return Err(Error::conflict(format!("{}: somebody else made the table just now", store.root().display())));
+            return Err(Error::conflict(format!("{}: somebody else made the table just now", store.root())));
         }
         let Some(state) = State::load(&store, None)? else {
-            return Err(Error::bug(format!("{}: the table that was just made isn't there", store.root().display())));
+            return Err(Error::bug(format!("{}: the table that was just made isn't there", store.root())));
         };
         let files = Files::new(&state, &BTreeMap::new(), 0)?;
         Ok(Table::of(store, config, state, mark, layout, files))

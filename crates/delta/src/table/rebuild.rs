@@ -8,7 +8,7 @@ use crate::data::{self, Rows};
 use crate::index::{Index, KeyMap, MovedRows, Place};
 use crate::key::{copy_key, KeyReader, Secret};
 use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
-use crate::store::Store;
+use crate::store::{Bucket, Store};
 use std::collections::BTreeMap;
 use tidewire_change::{Key, Result, Row, Schema, TableName};
 
@@ -164,10 +164,11 @@ impl Table {
 
 /// The folder of a table's index.
 pub fn index_store(config: &Config, store: &Store, table: &TableName) -> Store {
-    Store::new(match &config.index_dir {
-        Some(folder) => folder.join(super::folder_of(table)),
-        None => store.path("_tidewire"),
-    })
+    let local = config.index_dir.as_deref().or(config.bucket.as_ref().map(Bucket::cache_dir));
+    match local {
+        Some(folder) => Store::new(folder.join(super::folder_of(table))),
+        None => store.below("_tidewire"),
+    }
 }
 
 /// How far the index is; times in microseconds.

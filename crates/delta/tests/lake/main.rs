@@ -1,5 +1,6 @@
 //! The sink against a model in memory, read back by `Inspect` and by other engines.
 
+mod bucket;
 mod by_hand;
 mod faults;
 mod feed;

@@ -27,7 +27,7 @@ impl Table {
         }
         self.upkeep.wait_for_checkpoint();
         let work = self.checkpoint_work()?;
-        let place = self.store.root().display().to_string();
+        let place = self.store.root();
         let logged = move || match work() {
             Ok(_) => {}
             Err(e) => tracing::warn!("upkeep of {place}: {e}"),

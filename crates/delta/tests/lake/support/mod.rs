@@ -47,12 +47,16 @@ pub async fn open(config: &Config) -> DeltaSink {
 
 /// Reduces and writes.
 pub async fn write(sink: &mut DeltaSink, schema: &Arc<Schema>, changes: Vec<Change>) -> Written {
-    let reduced = tidewire_flow::reduce(changes).unwrap();
-    sink.prepare(schema.clone()).await.unwrap();
+    try_write(sink, schema, changes).await.unwrap()
+}
+
+pub async fn try_write(sink: &mut DeltaSink, schema: &Arc<Schema>, changes: Vec<Change>) -> Result<Written> {
+    let reduced = tidewire_flow::reduce(changes)?;
+    sink.prepare(schema.clone()).await?;
     let batch = TableBatch { schema: schema.clone(), truncate: reduced.truncate, changes: reduced.changes };
-    let mut written = sink.write(batch).await.unwrap();
+    let mut written = sink.write(batch).await?;
     written.incomplete += reduced.incomplete;
-    written
+    Ok(written)
 }
 
 /// What `Inspect` reads, sorted, and the position that it covers.

@@ -10,6 +10,16 @@ pub fn all() -> Vec<String> {
     names.split_whitespace().map(String::from).collect()
 }
 
+/// Where a table lies that isn't read from its folder, for the readers.
+#[derive(Clone)]
+pub struct Far {
+    /// `s3://…` or `abfss://…`
+    pub place: String,
+    pub endpoint: String,
+    /// A copy of its files, or of a table of the same columns.
+    pub copy: PathBuf,
+}
+
 /// What of a table is looked at.
 #[derive(Clone, Copy, Default)]
 pub struct View<'a> {
@@ -38,6 +48,10 @@ pub fn read_with(
     let columns = serde_json::to_string(columns).unwrap();
     let mut command = Command::new(python());
     command.arg(script).arg(reader).arg(folder_of(config, schema)).arg(columns);
+    read_by(command, reader, view)
+}
+
+fn read_by(mut command: Command, reader: &str, view: View<'_>) -> Vec<Values> {
     if let Some(version) = view.version {
         command.args(["--version", &version.to_string()]);
     }
@@ -109,6 +123,22 @@ pub fn comparable(rows: Vec<Values>, schema: &Schema) -> Vec<Values> {
 /// All readers see exactly these rows.
 pub fn check(config: &Config, schema: &Schema, expected: &[Values]) {
     check_view(config, schema, expected, View::default());
+}
+
+/// Those that read from such a bucket, too, see exactly these rows.
+pub fn check_far(far: &Far, schema: &Schema, expected: &[Values]) {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testbed/readers.py");
+    let columns = serde_json::to_string(&validator::columns_of(&far.copy, schema)).unwrap();
+    let (readers, endpoint): (&[&str], _) = match far.place.starts_with("s3:") {
+        true => (&["duckdb", "polars", "deltalake"], "S3_ENDPOINT"),
+        false => (&["polars", "deltalake"], "AZURE_ENDPOINT"),
+    };
+    for reader in readers {
+        let mut command = Command::new(python());
+        command.arg(&script).arg(reader).arg(&far.place).arg(&columns).env(endpoint, &far.endpoint);
+        let seen = comparable(read_by(command, reader, View::default()), schema);
+        assert_eq!(seen, comparable(expected.to_vec(), schema), "{reader}");
+    }
 }
 
 pub fn check_view(config: &Config, schema: &Schema, expected: &[Values], view: View<'_>) {

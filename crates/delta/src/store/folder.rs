@@ -1,32 +1,21 @@
-//! All access to a table's files goes through here, so that an object store can take the folder's place.
+//! Files of a file system.
 
+use super::upload::Upload;
+use super::{micros, Listed, Syncing, RESTORE};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tidewire_change::{Error, Result};
 
-/// What to do when a file that the log names is gone or damaged.
-pub const RESTORE: &str = "restore the file from a backup, or remove the table's folder and let it be copied again";
-
-/// The files below one folder; names are relative to it, with `/` between their parts.
-#[derive(Clone, Debug)]
-pub struct Store {
+/// See `Store` for what each of these does.
+#[derive(Clone)]
+pub struct Folder {
     root: PathBuf,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    pub name: String,
-    pub size: u64,
-    /// Microseconds since 1970.
-    pub modified: i64,
-}
-
-impl Store {
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Store { root: root.into() }
+impl Folder {
+    pub fn new(root: PathBuf) -> Self {
+        Folder { root }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -37,25 +26,20 @@ impl Store {
         &self.root
     }
 
-    /// Makes the folder and all above it.
     pub fn make_folder(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         fs::create_dir_all(&path).map_err(|e| Error::io(e, path.display()))
     }
 
-    /// Makes `name` hold `bytes` unless it exists already: false then. Durable when it returns.
-    pub fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        let mut staged = self.stage(name, bytes)?;
-        staged.wait()?;
-        self.publish(&staged, name)
+    pub fn check_writable(&self, name: &str) -> Result<()> {
+        self.put(name, b"")?;
+        self.remove(name)
     }
 
-    /// Writes `bytes` beside `name` and starts to make them durable: the first half of `put_if_absent`, so that several
-    /// files can be on their way to the disk at once.
-    pub fn stage(&self, name: &str, bytes: &[u8]) -> Result<Staged> {
+    pub fn stage(&self, name: &str, bytes: &[u8]) -> Result<StagedFile> {
         let temporary = temporary_for(name);
         let mut upload = self.create(&temporary)?;
-        let staged = |syncing| Staged { path: self.path(&temporary), syncing };
+        let staged = |syncing| StagedFile { path: self.path(&temporary), syncing };
         let written = upload.write_all(bytes).map_err(|e| Error::io(e, self.path(&temporary).display()));
         match written.and_then(|()| upload.finish_later()) {
             Ok((_, syncing)) => Ok(staged(Some(syncing))),
@@ -66,9 +50,7 @@ impl Store {
         }
     }
 
-    /// Gives staged bytes, which are durable by now, their name, unless it exists already: false then, and they may be
-    /// given another one. Durable when it returns.
-    pub fn publish(&self, staged: &Staged, name: &str) -> Result<bool> {
+    pub fn publish(&self, staged: &StagedFile, name: &str) -> Result<bool> {
         let to = self.path(name);
         // A hard link fails when the name is taken, on every POSIX file system; a rename would replace it.
         match fs::hard_link(&staged.path, &to) {
@@ -85,7 +67,6 @@ impl Store {
         }
     }
 
-    /// Makes `name` hold `bytes`, whatever it held before; readers see the old or the new. Durable when it returns.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let temporary = self.write_temporary(name, bytes, true)?;
         let (from, to) = (self.path(&temporary), self.path(name));
@@ -93,7 +74,6 @@ impl Store {
         self.sync_folder_of(name)
     }
 
-    /// Like `put`, but after a power cut `name` may be missing or hold anything.
     pub fn put_unsynced(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let temporary = self.write_temporary(name, bytes, false)?;
         let (from, to) = (self.path(&temporary), self.path(name));
@@ -111,44 +91,33 @@ impl Store {
         Ok(temporary)
     }
 
-    /// A new file, written piece by piece; it must not exist.
     pub fn create(&self, name: &str) -> Result<Upload> {
         let path = self.path(name);
         let file = File::create_new(&path).map_err(|e| Error::io(e, path.display()))?;
-        Ok(Upload { file: BufWriter::with_capacity(256 * 1024, file), path, bytes: 0 })
+        Ok(Upload::to_file(file, path))
     }
 
-    /// A file that the log names: rows are lost without it.
-    pub fn open_named(&self, name: &str) -> Result<File> {
+    pub fn open(&self, name: &str) -> Result<Option<File>> {
         let path = self.path(name);
-        File::open(&path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => Error::invalid(format!("{} is gone", path.display())).hint(RESTORE),
-            _ => Error::io(e, path.display()),
-        })
-    }
-
-    pub fn open(&self, name: &str) -> Result<File> {
-        let path = self.path(name);
-        File::open(&path).map_err(|e| Error::io(e, path.display()))
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(e, path.display())),
+        }
     }
 
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let path = self.path(name);
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(e, path.display())),
-        };
+        let Some(mut file) = self.open(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|e| Error::io(e, path.display()))?;
+        file.read_to_end(&mut bytes).map_err(|e| Error::io(e, self.path(name).display()))?;
         Ok(Some(bytes))
     }
 
-    /// `length` bytes of a file from `offset` on.
     pub fn read_range(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
         let path = self.path(name);
-        let file = self.open_named(name)?;
+        let gone = || Error::invalid(format!("{} is gone", path.display())).hint(RESTORE);
+        let file = self.open(name)?.ok_or_else(gone)?;
         let cut = || Error::invalid(format!("{} is cut short", path.display())).hint(RESTORE);
         let has = file.metadata().map_err(|e| Error::io(e, path.display()))?.len();
         // Before the memory is taken: the length may come from a damaged log.
@@ -163,7 +132,6 @@ impl Store {
         Ok(bytes)
     }
 
-    /// The files in a folder (not those below it); none when the folder isn't there.
     pub fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let path = self.path(folder);
         let entries = match fs::read_dir(&path) {
@@ -182,7 +150,6 @@ impl Store {
         Ok(files)
     }
 
-    /// The folders in a folder, by name.
     pub fn folders(&self, folder: &str) -> Result<Vec<String>> {
         let path = self.path(folder);
         let entries = match fs::read_dir(&path) {
@@ -196,7 +163,6 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes a file; it is no error when it isn't there.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         match fs::remove_file(&path) {
@@ -205,12 +171,10 @@ impl Store {
         }
     }
 
-    /// Makes the names in the folder of `name` durable.
-    pub fn sync_folder_of(&self, name: &str) -> Result<()> {
+    fn sync_folder_of(&self, name: &str) -> Result<()> {
         self.sync_folder_later(name)?.wait()
     }
 
-    /// Starts to make the names in the folder of `name` durable.
     pub fn sync_folder_later(&self, name: &str) -> Result<Syncing> {
         let path = self.path(name);
         let folder = path.parent().unwrap_or(&self.root).to_path_buf();
@@ -225,90 +189,29 @@ fn temporary_for(name: &str) -> String {
     format!("{folder}{separator}.{file}.{}.tmp", uuid::Uuid::new_v4().simple())
 }
 
-/// Something that is on its way to the disk. A sync waits for the disk alone, so several at once take as long as one.
-pub struct Syncing(JoinHandle<Result<()>>);
-
-impl Syncing {
-    fn start(sync: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Syncing> {
-        let thread = std::thread::Builder::new().name("delta-sync".into()).spawn(sync);
-        thread.map(Syncing).map_err(|e| Error::io(e, "a thread can't be started"))
-    }
-
-    /// Returns when it is durable.
-    pub fn wait(self) -> Result<()> {
-        self.0.join().unwrap_or_else(|_| Err(Error::bug("a thread that syncs a file panicked")))
-    }
-}
-
 /// Bytes that wait for their name; forgotten when dropped.
-pub struct Staged {
+pub struct StagedFile {
     path: PathBuf,
     syncing: Option<Syncing>,
 }
 
-impl Staged {
+impl StagedFile {
     /// Returns when the bytes are durable.
     pub fn wait(&mut self) -> Result<()> {
         self.syncing.take().map_or(Ok(()), Syncing::wait)
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         // Left over it does no harm: the log's upkeep takes it away.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A file that is being written.
-pub struct Upload {
-    file: BufWriter<File>,
-    path: PathBuf,
-    bytes: u64,
-}
-
-impl Upload {
-    /// Makes the contents durable (not yet the name: `Store::sync_folder_of`). Returns the size in bytes.
-    pub fn finish(mut self) -> Result<u64> {
-        self.file.flush().map_err(|e| Error::io(e, self.path.display()))?;
-        self.file.get_ref().sync_data().map_err(|e| Error::io(e, self.path.display()))?;
-        Ok(self.bytes)
-    }
-
-    /// Starts to make the contents durable. Returns the size in bytes and what to wait for.
-    pub fn finish_later(self) -> Result<(u64, Syncing)> {
-        let Upload { file, path, bytes } = self;
-        let file = file.into_inner().map_err(|e| Error::io(e.into_error(), path.display()))?;
-        let syncing = Syncing::start(move || file.sync_data().map_err(|e| Error::io(e, path.display())))?;
-        Ok((bytes, syncing))
-    }
-
-    fn finish_unsynced(mut self) -> Result<u64> {
-        self.file.flush().map_err(|e| Error::io(e, self.path.display()))?;
-        Ok(self.bytes)
-    }
-}
-
-impl Write for Upload {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// Microseconds since 1970.
-pub fn micros(time: SystemTime) -> i64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::store::Store;
 
     #[test]
     fn only_the_first_of_two_gets_the_name_and_no_temporary_file_stays() {
