@@ -54,7 +54,8 @@ kill: release python ## kills the pipeline at random under load, then demands eq
 	$(PYTHON) testbed/kill.py --binary $(RELEASE) $(ARGS)
 
 debezium-compare: build python ## every message of a real Debezium 3.6 beside ours, in six modes (needs a JDK; ARGS=--keep keeps the messages)
-	$(PYTHON) testbed/debezium/compare.py --binary $(DEBUG) $(ARGS)
+	cargo build --quiet -p tidewire-envelope --example debezium_rows
+	$(PYTHON) testbed/debezium/compare.py --binary $(DEBUG) --decoder $(CARGO_TARGET_DIR)/debug/examples/debezium_rows $(ARGS)
 
 sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
 	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \

@@ -31,7 +31,8 @@ binary=$CARGO_TARGET_DIR/debug/tidewire
 part cases "$TIDEWIRE_PYTHON" testbed/cases.py --binary "$binary"
 debezium() { # where a JDK and Debezium's jars are; `make debezium-compare` fetches them
   if command -v javac > /dev/null && [ -e "$HOME/.cache/tidewire/debezium-3.6.3/ready" ]; then
-    "$TIDEWIRE_PYTHON" testbed/debezium/compare.py --binary "$binary"
+    cargo build --quiet -p tidewire-envelope --example debezium_rows
+    "$TIDEWIRE_PYTHON" testbed/debezium/compare.py --binary "$binary" --decoder "$CARGO_TARGET_DIR/debug/examples/debezium_rows"
   else
     echo "0 passed, 0 failed, 1 skipped"
   fi

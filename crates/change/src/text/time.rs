@@ -102,6 +102,14 @@ fn push_era(year: i64, out: &mut String) {
 
 /// `number` is not negative.
 fn push_number(number: i64, width: usize, out: &mut String) {
+    let digit = |of: i64| char::from(b'0' + (of % 10) as u8);
+    match (width, number) {
+        (2, 0..100) => return out.extend([digit(number / 10), digit(number)]),
+        (4, 0..10_000) => {
+            return out.extend([digit(number / 1000), digit(number / 100), digit(number / 10), digit(number)]);
+        }
+        _ => {}
+    }
     let mut digits = [b'0'; 20];
     let (mut rest, mut at) = (number.unsigned_abs(), digits.len());
     while rest > 0 {

@@ -6,7 +6,7 @@ use super::modes::{Modes, TimeMode};
 use super::read::{read, Unread};
 use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::Shape;
-use super::source::Source;
+use super::source::{Source, Template};
 use std::sync::Arc;
 use tidewire_change::{Change, Datum, Error, Identity, Kind, Op, Result, Row, RowBuilder, Schema, Type};
 
@@ -17,6 +17,9 @@ pub struct Decoder {
     scratch: Vec<u8>,
     before: Slots,
     after: Slots,
+    /// What came before the last message's payload: the schema, which is the same in most messages.
+    head: Vec<u8>,
+    template: Template,
 }
 
 struct Column {
@@ -61,22 +64,42 @@ impl Decoder {
         };
         let columns = schema.columns.iter().map(column).collect();
         let slots = Slots::default;
-        Decoder { schema: schema.clone(), columns, scratch: Vec::new(), before: slots(), after: slots() }
+        let (scratch, head, template) = (Vec::new(), Vec::new(), Template::default());
+        Decoder { schema: schema.clone(), columns, scratch, before: slots(), after: slots(), head, template }
     }
 
     /// The change in a message's value; none in a tombstone (no value). `Malformed`: it is no message of this table, or a mode has lost what
     /// it held (the property is named); `Schema`: its columns are others than the schema's.
     pub fn decode(&mut self, value: Option<&[u8]>) -> Result<Option<Change>> {
         let Some(value) = value.filter(|value| !value.is_empty() && *value != b"null") else { return Ok(None) };
-        if std::str::from_utf8(value).is_err() {
-            return Err(self.malformed("isn't UTF-8"));
+        // A schema that is the same as the message before is known; what follows it is looked at as it is.
+        if !self.head.is_empty() {
+            let payload = value.strip_prefix(&self.head[..]).and_then(|rest| rest.strip_suffix(b"}"));
+            if let Some(Ok(change)) = payload.map(|payload| self.decode_payload(payload)) {
+                return Ok(change);
+            }
         }
         let payload = self.payload(value)?;
+        let start = payload.as_ptr() as usize - value.as_ptr() as usize;
+        self.head.clear();
+        if start > 0 && start + payload.len() + 1 == value.len() {
+            self.head.extend_from_slice(&value[..start]);
+        }
+        self.decode_payload(payload)
+    }
+
+    fn decode_payload(&mut self, payload: &[u8]) -> Result<Option<Change>> {
+        if std::str::from_utf8(payload).is_err() {
+            return Err(self.malformed("isn't UTF-8"));
+        }
         if payload == b"null" {
             return Ok(None);
         }
         let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
-        let change = self.envelope(payload, &mut before, &mut after).and_then(|found| {
+        let mut template = std::mem::take(&mut self.template);
+        let found = self.envelope(payload, &mut before, &mut after, &mut template);
+        self.template = template;
+        let change = found.and_then(|found| {
             let ours = found.source.as_ref().is_some_and(Source::is_ours);
             self.change(payload, found, ours, &before, &after)
         });
@@ -108,7 +131,13 @@ impl Decoder {
         }
     }
 
-    fn envelope<'a>(&self, payload: &'a [u8], before: &mut Slots, after: &mut Slots) -> Result<Envelope<'a>> {
+    fn envelope<'a>(
+        &self,
+        payload: &'a [u8],
+        before: &mut Slots,
+        after: &mut Slots,
+        template: &mut Template,
+    ) -> Result<Envelope<'a>> {
         let (mut cursor, mut first) = (Cursor::new(payload), true);
         let broken = || self.malformed("isn't a JSON object");
         let mut found = Envelope::default();
@@ -121,9 +150,10 @@ impl Decoder {
                 b"after" => found.has_after = self.row(&mut cursor, after)?,
                 b"source" => {
                     found.source =
-                        Some(Source::read(&mut cursor).ok_or_else(|| self.malformed("has a broken source"))?);
+                        Some(Source::read(&mut cursor, template).ok_or_else(|| self.malformed("has a broken source"))?);
                 }
                 b"op" => found.op = Some(self.op(cursor.value().ok_or_else(broken)?)?),
+                b"transaction" | b"ts_us" | b"ts_ns" => drop(cursor.value().ok_or_else(broken)?),
                 b"ts_ms" => found.ts_ms = number(cursor.value().ok_or_else(broken)?),
                 name => {
                     let value = cursor.value().ok_or_else(broken)?;

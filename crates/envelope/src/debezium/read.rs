@@ -281,7 +281,7 @@ fn push_bits(raw: &[u8], length: Option<u32>, out: &mut Vec<u8>) -> Option<()> {
 }
 
 fn push_text(out: &mut Vec<u8>, print: impl FnOnce(&mut String)) -> Option<()> {
-    let mut text = String::new();
+    let mut text = String::with_capacity(32);
     print(&mut text);
     out.extend_from_slice(text.as_bytes());
     Some(())
@@ -413,16 +413,24 @@ fn push_timestamp(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
 fn push_iso_timestamp(text: &[u8], zone: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let text = text.strip_suffix(b"Z")?;
     let at = memchr::memchr(b'T', text)?;
-    let (date, era) = from_iso_date(&text[..at])?;
-    let clock = &text[at + 1..];
-    let micros = parse_time(clock).filter(|micros| *micros < DAY_MICROS)?;
-    parse_date(&[&date[..], era].concat())?;
-    out.extend_from_slice(&date);
-    out.push(b' ');
-    match clock.last() {
-        Some(b'0') if clock.contains(&b'.') => push_text(out, |text| time_text(micros, text))?,
-        _ => out.extend_from_slice(clock),
+    let (date, mut clock) = (&text[..at], &text[at + 1..]);
+    parse_time(clock).filter(|micros| *micros < DAY_MICROS)?;
+    let era = if date.len() == "2024-02-29".len() && date[0].is_ascii_digit() && !date.starts_with(b"0000") {
+        parse_date(date)?;
+        out.extend_from_slice(date);
+        &b""[..]
+    } else {
+        let (date, era) = from_iso_date(date)?;
+        parse_date(&[&date[..], era].concat())?;
+        out.extend_from_slice(&date);
+        era
+    };
+    if clock.len() > "12:34:56".len() {
+        let end = clock.iter().rposition(|b| *b != b'0')?;
+        clock = if clock[end] == b'.' { &clock[..end] } else { &clock[..=end] };
     }
+    out.push(b' ');
+    out.extend_from_slice(clock);
     out.extend_from_slice(zone);
     out.extend_from_slice(era);
     Some(())

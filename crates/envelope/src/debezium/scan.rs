@@ -1,6 +1,17 @@
 //! A walk over JSON that hands out slices. Numbers and words are looked at by whoever needs them; what nobody needs is only
 //! skipped.
 
+/// What a number or a word ends before.
+const ENDS: [bool; 256] = {
+    let (mut table, ends) = ([false; 256], b",}] \n\r\t:\"{[");
+    let mut at = 0;
+    while at < ends.len() {
+        table[ends[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
 /// A place in a JSON text. The text is UTF-8.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
@@ -55,15 +66,14 @@ impl<'a> Cursor<'a> {
         }
         let start = self.at;
         loop {
-            match *self.bytes.get(self.at)? {
-                b'"' => break,
-                b'\\' => self.at += 2,
-                _ => self.at += 1,
+            let rest = self.bytes.get(self.at..)?;
+            let at = memchr::memchr2(b'"', b'\\', rest)?;
+            if rest[at] == b'"' {
+                self.at += at + 1;
+                return Some(&self.bytes[start..self.at - 1]);
             }
+            self.at += at + 2;
         }
-        let inside = &self.bytes[start..self.at];
-        self.at += 1;
-        Some(inside)
     }
 
     /// Takes the name of an object's next member, and its colon. `first`: no comma comes before it. `Some(None)`: the object is over.
@@ -101,12 +111,8 @@ impl<'a> Cursor<'a> {
             }
             _ => self.at,
         };
-        while let Some(byte) = self.bytes.get(self.at) {
-            if matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' | b':' | b'"' | b'{' | b'[') {
-                break;
-            }
-            self.at += 1;
-        }
+        let rest = &self.bytes[start..];
+        self.at += rest.iter().position(|b| ENDS[usize::from(*b)]).unwrap_or(rest.len());
         (self.at > start).then(|| &self.bytes[start..self.at])
     }
 

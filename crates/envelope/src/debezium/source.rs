@@ -3,9 +3,9 @@
 use super::scan::{inside_quotes, unescaped, Cursor};
 use tidewire_change::{Op, Position};
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Source<'a> {
-    snapshot: Option<&'a [u8]>,
+    snapshot: Snapshot,
     sequence: Option<&'a [u8]>,
     lsn: Option<u64>,
     commit_lsn: Option<u64>,
@@ -14,30 +14,112 @@ pub(super) struct Source<'a> {
     pub(super) xid: Option<u32>,
 }
 
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Snapshot {
+    #[default]
+    No,
+    /// A row of an incremental one has its place in the stream.
+    Incremental,
+    Yes,
+}
+
+/// A member whose value differs from message to message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Sequence,
+    Lsn,
+    CommitLsn,
+    Ordinal,
+    Xid,
+    Micros,
+    /// Of no use here.
+    Time,
+}
+
+fn field(name: &[u8]) -> Option<Field> {
+    Some(match name {
+        b"sequence" => Field::Sequence,
+        b"lsn" => Field::Lsn,
+        b"commit_lsn" => Field::CommitLsn,
+        b"ordinal" => Field::Ordinal,
+        b"txId" => Field::Xid,
+        b"ts_us" => Field::Micros,
+        b"ts_ms" | b"ts_ns" => Field::Time,
+        _ => return None,
+    })
+}
+
+/// What is the same in the `source` of most messages of a topic: the text in front of each value that isn't. A block that has it all
+/// needn't be read member by member.
+#[derive(Default)]
+pub(super) struct Template {
+    parts: Vec<(Vec<u8>, Field)>,
+    end: Vec<u8>,
+    snapshot: Snapshot,
+}
+
+impl Template {
+    fn read<'a>(&self, cursor: &mut Cursor<'a>) -> Option<Source<'a>> {
+        let (mut ahead, mut source) = (*cursor, Source { snapshot: self.snapshot, ..Source::default() });
+        for (part, field) in &self.parts {
+            if !ahead.take_all(part) {
+                return None;
+            }
+            source.set(*field, ahead.value()?)?;
+        }
+        if self.end.is_empty() || !ahead.take_all(&self.end) {
+            return None;
+        }
+        *cursor = ahead;
+        Some(source)
+    }
+}
+
 impl<'a> Source<'a> {
-    /// `None`: it is no object, or a number is none.
-    pub(super) fn read(cursor: &mut Cursor<'a>) -> Option<Source<'a>> {
-        let (mut source, mut first) = (Source::default(), true);
+    /// `None`: it is no object, or a number is none. A block of a new form becomes the template.
+    pub(super) fn read(cursor: &mut Cursor<'a>, template: &mut Template) -> Option<Source<'a>> {
+        cursor.peek()?;
+        if let Some(source) = template.read(cursor) {
+            return Some(source);
+        }
+        let (mut source, mut first, mut parts) = (Source::default(), true, Vec::new());
+        let mut start = cursor.at;
         if !cursor.take(b'{') {
             return None;
         }
         while let Some(name) = cursor.member(&mut first)? {
-            let value = cursor.value()?;
-            if value == b"null" {
-                continue;
-            }
-            match name {
-                b"snapshot" => source.snapshot = Some(inside_quotes(value).unwrap_or(value)),
-                b"sequence" => source.sequence = Some(inside_quotes(value)?),
-                b"lsn" => source.lsn = Some(number(value)?),
-                b"commit_lsn" => source.commit_lsn = Some(number(value)?),
-                b"ordinal" => source.ordinal = Some(u32::try_from(number(value)?).ok()?),
-                b"txId" => source.xid = u32::try_from(number(value)?).ok(),
-                b"ts_us" => source.ts_us = Some(std::str::from_utf8(value).ok()?.parse().ok()?),
-                _ => {}
+            cursor.peek()?;
+            let (at, value) = (cursor.at, cursor.value()?);
+            if let Some(field) = field(name) {
+                parts.push((cursor.bytes[start..at].to_vec(), field));
+                start = cursor.at;
+                source.set(field, value)?;
+            } else if name == b"snapshot" {
+                source.snapshot = match inside_quotes(value).unwrap_or(value) {
+                    b"false" | b"null" => Snapshot::No,
+                    b"incremental" => Snapshot::Incremental,
+                    _ => Snapshot::Yes,
+                };
             }
         }
+        *template = Template { parts, end: cursor.bytes[start..cursor.at].to_vec(), snapshot: source.snapshot };
         Some(source)
+    }
+
+    fn set(&mut self, field: Field, value: &'a [u8]) -> Option<()> {
+        if value == b"null" || field == Field::Time {
+            return Some(());
+        }
+        match field {
+            Field::Sequence => self.sequence = Some(inside_quotes(value)?),
+            Field::Lsn => self.lsn = Some(number(value)?),
+            Field::CommitLsn => self.commit_lsn = Some(number(value)?),
+            Field::Ordinal => self.ordinal = Some(u32::try_from(number(value)?).ok()?),
+            Field::Xid => self.xid = u32::try_from(number(value)?).ok(),
+            Field::Micros => self.ts_us = Some(signed(value)?),
+            Field::Time => {}
+        }
+        Some(())
     }
 
     pub(super) fn is_ours(&self) -> bool {
@@ -52,8 +134,7 @@ impl<'a> Source<'a> {
         if let (Some(commit), Some(ordinal)) = (self.commit_lsn, self.ordinal) {
             return Ok(Position { commit, ordinal });
         }
-        let is_snapshot = !matches!(self.snapshot, None | Some(b"false" | b"incremental"));
-        if is_snapshot || (op == Op::Read && self.snapshot != Some(b"incremental")) {
+        if self.snapshot == Snapshot::Yes || (op == Op::Read && self.snapshot != Snapshot::Incremental) {
             return Ok(Position::ZERO);
         }
         let (commit, record) = match self.sequence {
@@ -73,7 +154,18 @@ impl<'a> Source<'a> {
 }
 
 fn number(raw: &[u8]) -> Option<u64> {
-    std::str::from_utf8(raw).ok()?.parse().ok()
+    let digit = |number: u64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        number.checked_mul(10)?.checked_add(u64::from(digit)).filter(|_| digit < 10)
+    };
+    raw.iter().try_fold(0, digit).filter(|_| !raw.is_empty())
+}
+
+fn signed(raw: &[u8]) -> Option<i64> {
+    match raw.strip_prefix(b"-") {
+        Some(raw) => 0i64.checked_sub_unsigned(number(raw)?),
+        None => i64::try_from(number(raw)?).ok(),
+    }
 }
 
 /// The two numbers of `["1","2"]` inside of a JSON string; either may be null.
@@ -101,7 +193,15 @@ mod tests {
     use super::*;
 
     fn position(source: &str) -> Result<Position, &'static str> {
-        Source::read(&mut Cursor::new(source.as_bytes())).expect("it is a source").position(Op::Update)
+        let mut template = Template::default();
+        let mut read = || {
+            Source::read(&mut Cursor::new(source.as_bytes()), &mut template)
+                .expect("it is a source")
+                .position(Op::Update)
+        };
+        // By the template that the first look made.
+        assert_eq!(read(), read());
+        read()
     }
 
     #[test]
