@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use support::{server, Ended, Place, Running};
-use tidewire_testbed::{Proxy, SmallDisk};
+use tidewire_testbed::{Postgres, Proxy, SmallDisk};
 
 const T: &str =
     "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT g, 'v' || g FROM generate_series(1, 500) g";
@@ -171,6 +171,48 @@ fn messages_of_the_journal_are_told_with_their_place() {
     let schema: Value = serde_json::from_str(read(&["__schemas"]).is(0).out.lines().next().unwrap()).unwrap();
     let key = schema["key"].as_str().unwrap();
     assert!(key.len() == 16 && key.bytes().all(|b| b.is_ascii_hexdigit()), "{key}");
+}
+
+/// What the common tutorials use, with the server's address.
+fn connector(server: &Postgres, more: &str) -> String {
+    let url = server.url();
+    let address = url.split('@').nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let (host, port) = address.split_once(':').unwrap();
+    format!(
+        r#"{{"name": "inventory-connector", "config": {{
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector", "database.hostname": "{host}", "database.port": "{port}",
+        "database.user": "postgres", "database.password": "dbz", "database.dbname": "postgres", "topic.prefix": "inventory",
+        "table.include.list": "public.t", "slot.name": "inventory_slot", "plugin.name": "pgoutput",
+        "publication.autocreate.mode": "filtered", "snapshot.mode": "initial", "value.converter.schemas.enable": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter"{more}}}}}"#
+    )
+}
+
+#[test]
+fn a_connector_of_debezium_becomes_a_configuration_that_check_accepts() {
+    let server = server();
+    server.psql(T);
+    let place = Place::lake(&server.url());
+    let (json, out) = (place.path("connector.json"), place.config());
+    let words = |more: &[&str]| {
+        let paths = ["plan".to_string(), json.display().to_string(), "--out".to_string(), out.display().to_string()];
+        Running::start(paths.into_iter().chain(more.iter().map(|word| word.to_string()))).end()
+    };
+    std::fs::write(&json, connector(&server, "")).unwrap();
+    words(&[]).is(2).says("is there already");
+    words(&["--force"]).is(0).says("source.postgres.tables: public.t").says("is so");
+    let yaml = std::fs::read_to_string(&out).unwrap();
+    assert!(yaml.contains("${DATABASE_PASSWORD}") && !yaml.contains("dbz"), "{yaml}");
+    // The server asks for no password; nothing of the environment is needed.
+    place.configure(&format!("{}http: 127.0.0.1:{}\n", yaml.replace("${DATABASE_PASSWORD}", "any"), place.http));
+    place.tidewire(&["check"], &[]).is(0);
+    place.catch_up().is(0);
+    let lines = place.tidewire(&["topic", "read"], &["public.t", "--format", "debezium", "--max", "2"]).is(0).out;
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(line["value"]["source"]["name"], "inventory", "{line}");
+
+    std::fs::write(&json, connector(&server, r#", "transforms": "unwrap", "no.such": "x""#)).unwrap();
+    words(&["--force"]).is(2).says("transforms aren't run").says("unknown");
 }
 
 #[test]

@@ -160,11 +160,11 @@ impl Translation {
             "connector.class" => becomes("source.postgres"),
             "name" => {
                 self.name = Some(value.to_owned());
-                becomes("name")
+                Fate::NoMeaning("the pipeline is called as topic.prefix says, else so".into())
             }
             "topic.prefix" | "database.server.name" => {
                 self.prefix = Some(value.to_owned());
-                becomes("bus.kafka.topic_prefix")
+                becomes(format!("name: {}, and bus.kafka.topic_prefix", pipeline_name(value)))
             }
             "table.include.list" | "table.whitelist" => match self.list(value, patterns) {
                 Some(found) => {
@@ -251,7 +251,8 @@ impl Translation {
         let mut out =
             String::from("# Written by `tidewire plan` from a Debezium connector. Every key: docs/configuration.md.\n");
         // Writing to a String can't fail.
-        let _ = writeln!(out, "name: {}", pipeline_name(self.name.as_deref().unwrap_or("main")));
+        let _ =
+            writeln!(out, "name: {}", pipeline_name(self.prefix.as_deref().or(self.name.as_deref()).unwrap_or("main")));
         out.push_str("source:\n  postgres:\n");
         let _ = writeln!(out, "    url: {}", self.url());
         if !self.patterns.is_empty() {
