@@ -10,6 +10,7 @@
 //!
 //! let mut decoder = Decoder::new(&schema, &modes);           // once a schema
 //! let change = decoder.decode(Some(&value))?;                // None: a tombstone
+//! let change = decoder.decode_unwrapped(key, value, place)?; // a topic behind ExtractNewRecordState
 //! ```
 //!
 //! Whatever the modes, what `Encoder` writes `Decoder` reads back as it was. Beyond Debezium, and only there when needed or harmless:
@@ -35,11 +36,13 @@ mod scan;
 mod shape;
 mod source;
 mod time;
+mod unwrapped;
 mod write;
 
 pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
+pub use unwrapped::Place;
 
 /// What the messages say of their origin.
 #[derive(Clone, Copy, Debug)]

@@ -12,11 +12,11 @@ use tidewire_change::{Change, Datum, Error, Identity, Kind, Op, Result, Row, Row
 
 /// Reads the messages of one table's topic. `schema`: the table as it was when they were written; `modes`: those that they were written with.
 pub struct Decoder {
-    schema: Arc<Schema>,
+    pub(super) schema: Arc<Schema>,
     columns: Vec<Column>,
     scratch: Vec<u8>,
     before: Slots,
-    after: Slots,
+    pub(super) after: Slots,
     /// What came before the last message's payload: the schema, which is the same in most messages.
     head: Vec<u8>,
     template: Template,
@@ -33,11 +33,11 @@ struct Column {
 
 /// Where each column's value lies in the message; empty: nowhere.
 #[derive(Default)]
-struct Slots(Vec<(u32, u32)>);
+pub(super) struct Slots(pub(super) Vec<(u32, u32)>);
 
 /// What is said beside a row: for each column, whether its value is there at all, and its text.
 #[derive(Default)]
-struct Notes {
+pub(super) struct Notes {
     unavailable: Vec<usize>,
     texts: Vec<(usize, Vec<u8>)>,
 }
@@ -108,7 +108,7 @@ impl Decoder {
     }
 
     /// What is inside `{"schema":…,"payload":…}`; the value itself without `schemas.enable`.
-    fn payload<'a>(&self, value: &'a [u8]) -> Result<&'a [u8]> {
+    pub(super) fn payload<'a>(&self, value: &'a [u8]) -> Result<&'a [u8]> {
         let (mut cursor, mut first) = (Cursor::new(value), true);
         let broken = || self.malformed("isn't a JSON object");
         if !cursor.take(b'{') {
@@ -207,7 +207,7 @@ impl Decoder {
         Ok(true)
     }
 
-    fn find(&self, cursor: &mut Cursor<'_>) -> Result<usize> {
+    pub(super) fn find(&self, cursor: &mut Cursor<'_>) -> Result<usize> {
         let mut scratch = Vec::new();
         let name = cursor.string().filter(|_| cursor.take(b':'));
         let name =
@@ -221,7 +221,7 @@ impl Decoder {
         })
     }
 
-    fn note(&self, name: &[u8], value: &[u8], notes: &mut Notes) -> Option<()> {
+    pub(super) fn note(&self, name: &[u8], value: &[u8], notes: &mut Notes) -> Option<()> {
         let (mut cursor, mut first) = (Cursor::new(value), true);
         let column = |name: &[u8]| {
             let mut text = Vec::new();
@@ -301,7 +301,7 @@ impl Decoder {
         })
     }
 
-    fn take_row(&mut self, payload: &[u8], slots: &Slots, notes: &Notes, says: RowSays) -> Result<Row> {
+    pub(super) fn take_row(&mut self, payload: &[u8], slots: &Slots, notes: &Notes, says: RowSays) -> Result<Row> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut builder = RowBuilder::with_capacity(payload.len() / 2 + 64);
         for (index, (column, (start, end))) in self.columns.iter().zip(&slots.0).enumerate() {
@@ -361,7 +361,7 @@ impl Decoder {
         .on_table(table)
     }
 
-    fn malformed(&self, what: &str) -> Error {
+    pub(super) fn malformed(&self, what: &str) -> Error {
         let table = &self.schema.table;
         Error::malformed(format!("a message of {table} {what}")).on_table(table)
     }
@@ -369,11 +369,11 @@ impl Decoder {
 
 /// How much a row tells.
 #[derive(Clone, Copy)]
-struct RowSays {
+pub(super) struct RowSays {
     /// It is of our own making: what is said beside it holds, and nothing else means more than it is.
-    ours: bool,
+    pub(super) ours: bool,
     /// Its nulls are NULLs, not columns that the log didn't carry.
-    whole: bool,
+    pub(super) whole: bool,
 }
 
 fn number(raw: &[u8]) -> Option<i64> {

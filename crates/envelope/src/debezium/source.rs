@@ -90,20 +90,31 @@ impl<'a> Source<'a> {
         while let Some(name) = cursor.member(&mut first)? {
             cursor.peek()?;
             let (at, value) = (cursor.at, cursor.value()?);
+            source.add(name, value)?;
             if let Some(field) = field(name) {
                 parts.push((cursor.bytes[start..at].to_vec(), field));
                 start = cursor.at;
-                source.set(field, value)?;
-            } else if name == b"snapshot" {
-                source.snapshot = match inside_quotes(value).unwrap_or(value) {
-                    b"false" | b"null" => Snapshot::No,
-                    b"incremental" => Snapshot::Incremental,
-                    _ => Snapshot::Yes,
-                };
             }
         }
         *template = Template { parts, end: cursor.bytes[start..cursor.at].to_vec(), snapshot: source.snapshot };
         Some(source)
+    }
+
+    /// Takes a member by its name; one of no use is passed over.
+    pub(super) fn add(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
+        if name == b"snapshot" {
+            self.snapshot = match inside_quotes(value).unwrap_or(value) {
+                b"false" | b"null" => Snapshot::No,
+                b"incremental" => Snapshot::Incremental,
+                _ => Snapshot::Yes,
+            };
+        }
+        field(name).map_or(Some(()), |field| self.set(field, value))
+    }
+
+    /// Whether anything tells the change's place.
+    pub(super) fn is_placed(&self) -> bool {
+        self.is_ours() || self.sequence.is_some() || self.lsn.is_some() || self.snapshot == Snapshot::Yes
     }
 
     fn set(&mut self, field: Field, value: &'a [u8]) -> Option<()> {

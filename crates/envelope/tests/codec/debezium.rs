@@ -1,8 +1,8 @@
 use crate::{change, schema};
 use serde_json::{json, Value};
 use std::sync::Arc;
-use tidewire_change::{Change, Datum, Key, Kind, Op, Row, Schema, TableName};
-use tidewire_envelope::debezium::{is_key_change, topic, Encoder, Modes, Origin};
+use tidewire_change::{Change, Datum, Key, Kind, Op, Position, Row, Schema, TableName};
+use tidewire_envelope::debezium::{is_key_change, topic, Decoder, Encoder, Modes, Origin, Place};
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "0.1.0" };
 const NOW: i64 = 1_700_000_001_000_001;
@@ -411,4 +411,43 @@ fn tables_without_key_columns_have_a_null_key() {
         let row = Row::from_datums([Datum::Text(b"1")]);
         assert_eq!(key(&change(&Arc::new(keyless), Op::Create, None, Some(row)), &Modes::default()), None);
     }
+}
+
+#[test]
+fn rows_that_were_unwrapped_are_read_with_what_was_added_to_them() {
+    let schema = schema(&[("id", Kind::Int32), ("note", Kind::Text), ("at", Kind::Timestamp)]);
+    let mut decoder = Decoder::new(&schema, &Modes::default());
+    let place = Place { position: Position::new(0, 7), time: 9 };
+    let mut read = |key: Option<&str>, value: Option<&str>| {
+        decoder.decode_unwrapped(key.map(str::as_bytes), value.map(str::as_bytes), place)
+    };
+    let texts = |row: &Row| -> Vec<String> { row.columns().map(|datum| format!("{datum:?}")).collect() };
+
+    let plain = read(None, Some(r#"{"id":1,"note":"a\"b","at":1500000}"#)).unwrap().unwrap();
+    assert_eq!((plain.op, plain.position, plain.committed_at), (Op::Update, place.position, 9));
+    let row = Row::from_datums([Datum::Text(b"1"), Datum::Text(b"a\"b"), Datum::Text(b"1970-01-01 00:00:01.5")]);
+    assert_eq!(plain.after, Some(row));
+
+    let added = r#"{"id":1,"note":"__debezium_unavailable_value","at":null,"__op":"c","__source_sequence":"[\"96\",\"192\"]","__source_ts_us":5,"__deleted":"false"}"#;
+    let added = read(None, Some(&format!(r#"{{"schema":null,"payload":{added}}}"#))).unwrap().unwrap();
+    assert_eq!((added.op, added.position.commit, added.committed_at), (Op::Create, 96, 5));
+    assert_eq!(texts(&added.after.unwrap())[1..], ["Unchanged", "Null"]);
+
+    let ours = r#"{"id":1,"note":"x","at":null,"__source_commit_lsn":96,"__source_ordinal":3,"__exact":{"at":"infinity"},"__deleted":"true"}"#;
+    let ours = read(None, Some(ours)).unwrap().unwrap();
+    assert_eq!((ours.op, ours.position), (Op::Delete, Position::new(96, 3)));
+    assert_eq!(ours.before.unwrap().get(2), Some(Datum::Text(b"infinity")));
+
+    let gone = read(Some(r#"{"id":1}"#), None).unwrap().unwrap();
+    assert_eq!(
+        (gone.op, texts(&gone.before.unwrap())[1..].to_vec()),
+        (Op::Delete, vec!["Unchanged".into(), "Unchanged".into()])
+    );
+    assert_eq!(read(None, None).unwrap(), None);
+    for bad in
+        [r#"{"id":1}"#, r#"{"id":1,"note":"x","at":null,"more":1}"#, r#"{"id":1,"note":1,"at":null}"#, "[]", "{", "7"]
+    {
+        assert!(read(None, Some(bad)).is_err(), "{bad}");
+    }
+    assert!(read(Some("{}"), None).is_err());
 }
