@@ -15,7 +15,8 @@ pub(super) fn parts(text: &[u8]) -> Option<Parts<'_>> {
         None => (false, text),
     };
     let (whole, fraction) = match memchr::memchr(b'.', unsigned) {
-        Some(point) => (&unsigned[..point], &unsigned[point + 1..]),
+        Some(point) if point + 1 < unsigned.len() => (&unsigned[..point], &unsigned[point + 1..]),
+        Some(_) => return None,
         None => (unsigned, &unsigned[..0]),
     };
     let digits = whole.iter().chain(fraction).all(u8::is_ascii_digit);
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(unscaled("-1234.56", 2), unscaled("-123456", 0));
         assert_eq!(unscaled("12300", -2), unscaled("123", 0));
         assert_eq!(unscaled("1.5", 3), unscaled("1500", 0));
-        for (text, scale) in [("1.234", 2), ("12345", -2), ("NaN", 2), ("", 0), ("1e5", 0), (".5", 1)] {
+        for (text, scale) in [("1.234", 2), ("12345", -2), ("NaN", 2), ("", 0), ("1e5", 0), (".5", 1), ("5.", 0)] {
             assert_eq!(unscaled(text, scale), None, "{text}");
         }
     }

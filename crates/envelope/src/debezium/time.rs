@@ -230,6 +230,13 @@ impl Interval {
         Some(Interval { months, days: number(days)?, micros })
     }
 
+    /// Whether the text is the one that PostgreSQL prints for it.
+    pub(super) fn is_printed_as(self, text: &[u8]) -> bool {
+        let mut printed = Vec::with_capacity(text.len());
+        self.push_text(&mut printed);
+        printed == text
+    }
+
     /// Appends IntervalStyle `postgres`, as PostgreSQL prints it: a sign where the part before was negative.
     pub(super) fn push_text(self, out: &mut Vec<u8>) {
         let start = out.len();

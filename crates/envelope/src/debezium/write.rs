@@ -98,15 +98,16 @@ fn push_rarer(shape: &Shape, text: &[u8], out: &mut Vec<u8>) -> Written {
             Some(interval) => match interval.micros() {
                 Some(micros) => {
                     push_integer(micros, out);
-                    exactly_if(interval.months == 0 && interval.days == 0)
+                    exactly_if(interval.months == 0 && interval.days == 0 && interval.is_printed_as(text))
                 }
                 None => null(out),
             },
             None => null(out),
         },
         Shape::IntervalText => push_quoted(out, |out| {
-            time::Interval::parse(text)?.push_iso(out);
-            Some(true)
+            let interval = time::Interval::parse(text)?;
+            interval.push_iso(out);
+            Some(interval.is_printed_as(text))
         }),
         Shape::Hstore(mode) => push_hstore(text, *mode, out),
         Shape::Point => push_point(text, out),
