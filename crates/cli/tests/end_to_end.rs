@@ -54,6 +54,17 @@ fn a_sink_that_comes_later_is_filled_though_the_database_has_tables_that_are_not
     place.tidewire(&["reconcile"], &[]).is(0).says("later");
 }
 
+#[test]
+fn caught_up_is_said_when_every_row_of_a_quiet_source_is_in_the_sink_and_not_at_the_first_commit() {
+    let server = server();
+    server.psql("CREATE TABLE many (id int PRIMARY KEY, note text); INSERT INTO many SELECT g, md5(g::text) FROM generate_series(1, 300000) g");
+    let place = Place::lake(&server.url());
+    let more = "commit_interval: 10ms\n";
+    place.configure(&format!("{}{more}", std::fs::read_to_string(place.config()).unwrap()));
+    place.catch_up().is(0);
+    assert_eq!(place.duckdb("count(*)", "public.many"), "300000");
+}
+
 /// A thousand orders, and a pipeline to a replica on the same server.
 fn orders_and_a_replica() -> (Postgres, Place) {
     let server = server();

@@ -36,7 +36,9 @@ pub trait Source: Send {
 pub trait SourceHandle: Send + Sync {
     /// Asks for a placed read. Returns when it is on the list; `status` tells when it is done.
     fn read(&self, selection: Selection) -> BoxFuture<'_, Result<()>>;
-    /// A position at or above everything that has committed at the source so far; the stream is made to pass it.
+    /// A position at or above everything that has committed at the source so far, and above all that the source has given
+    /// so far, rows of placed reads too (on a PostgreSQL standby, where nothing can be written: at or above); the stream is
+    /// made to reach it.
     fn mark(&self) -> BoxFuture<'_, Result<Position>>;
     fn status(&self) -> SourceStatus;
     /// Looks at the server: is everything there that capture needs?

@@ -102,8 +102,9 @@ impl SourceHandle for Handle {
     fn mark(&self) -> BoxFuture<'_, Result<Position>> {
         Box::pin(async {
             let before = self.0.ask(async |connection| admin::heartbeat(connection).await).await?;
-            // Whoever has committed lies below; the message lies at or above.
-            Ok(Position::end_of(before.saturating_sub(1).saturating_add(self.0.base.load(Ordering::Relaxed))))
+            // Whoever has committed lies below, and so does the place where the stream stands, which rows that were read have,
+            // too. The end of the message lies above.
+            Ok(Position::end_of(before.saturating_add(self.0.base.load(Ordering::Relaxed))))
         })
     }
 
