@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Parser, Debug)]
@@ -39,6 +40,13 @@ pub enum Command {
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
     Run(Run),
+    /// Capture changes into the bus, and nothing else: sinks are written by `tidewire deliver` (bus: kafka)
+    #[command(after_help = "Example:\n  tidewire capture pipeline.yaml")]
+    Capture(Capture),
+    /// Deliver from the bus to sinks, until stopped: another process captures (bus: kafka)
+    #[command(after_help = "Examples:\n  tidewire deliver pipeline.yaml\n  \
+        tidewire deliver pipeline.yaml --sink lake --http 127.0.0.1:7879")]
+    Deliver(Deliver),
     /// Per table and sink: state, position, lag, rates, findings
     #[command(after_help = "Examples:\n  tidewire status\n  tidewire status --json pipeline.yaml")]
     Status(Plain),
@@ -128,6 +136,38 @@ pub struct Run {
     /// copies are compared and brought to its state
     #[arg(long)]
     pub accept_older_source: bool,
+    /// Print what happened as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Capture {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Follow a source that lacks transactions which were read already, as `tidewire run` does
+    #[arg(long)]
+    pub accept_older_source: bool,
+    /// Address of the HTTP API; the configuration's `http` otherwise
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+}
+
+#[derive(Args, Debug)]
+pub struct Deliver {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Only to this sink; may be given several times
+    #[arg(long)]
+    pub sink: Vec<String>,
+    /// End when the sinks have applied what was committed at the source when this began
+    #[arg(long)]
+    pub until_caught_up: bool,
+    /// Address of the HTTP API; the configuration's `http` otherwise
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
     /// Print what happened as JSON at the end
     #[arg(long)]
     pub json: bool,

@@ -6,69 +6,23 @@ use lake::delta_config;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-use tidewire_change::{Boundary, Error, ErrorKind, Result, Schema, TableName};
+use tidewire_change::{Boundary, Error, Result, Schema, TableName};
 use tidewire_connector::{Budget, FolderFacts, Inspect, ServerFacts, Sink, SlotFacts, Source};
 use tidewire_delta::{DeltaInspect, DeltaSink};
 use tidewire_journal::{self as journal, Journal};
 use tidewire_pgwire as pgwire;
-use tidewire_pipeline::{InspectFactory, Pace, Pipeline, PipelineConfig, Running, SinkSpec};
+use tidewire_pipeline::InspectFactory;
 use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
 use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
 
 mod bus;
 mod lake;
+mod start;
 
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
+pub use start::{may_capture, start, start_part, Part};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
-
-/// Opens everything that the configuration names and starts the loops. Fails with `Invalid` when another process owns the
-/// journal or an address can't be understood.
-pub async fn start(config: &Config) -> Result<Running> {
-    match facts(config).await {
-        Ok(facts) => targets_are_apart(config, &facts)?,
-        // It is waited for; a sink refuses a target that another table has.
-        Err(error) if error.kind() == ErrorKind::Unavailable => {}
-        Err(error) => return Err(error),
-    }
-    let capture_budget = Budget::new(config.memory.capture_bytes);
-    let mut budgets = vec![("capture".to_string(), capture_budget.clone())];
-    let source = Box::new(PostgresSource::new(source_config(config, capture_budget.clone())?));
-    let bus = bus::Opened::open(config, &capture_budget).await?;
-    own_data_dir(config)?;
-    name_instance(config, bus.instance().await?)?;
-    let mut sinks = Vec::new();
-    for sink in &config.sinks {
-        let budget = Budget::new(config.memory.sink_bytes);
-        budgets.push((format!("sink {}", sink.name), budget.clone()));
-        let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
-        spec.pace = pace(config, sink);
-        spec.inspect = Some(factory(config, Some(sink))?);
-        sinks.push(spec);
-    }
-    let settings = PipelineConfig {
-        partitions: bus.partitions(),
-        budgets,
-        journal: bus.probe(),
-        source_inspect: Some(factory(config, None)?),
-        ..PipelineConfig::default()
-    };
-    let keeping = bus.keeping(config)?;
-    let running = Pipeline::start(settings, source, bus.writer(), sinks).await?;
-    tokio::spawn(keeping);
-    Ok(running)
-}
-
-/// A request to an object store costs time and money: commits there are further apart, and more so where they take long.
-fn pace(config: &Config, sink: &SinkConfig) -> Pace {
-    let (interval, slowest) = match &sink.kind {
-        SinkKind::Delta { path: Lake::Bucket(_), .. } => (Duration::from_secs(1), Duration::from_secs(5)),
-        _ => (Duration::ZERO, Duration::ZERO),
-    };
-    let interval = config.commit_interval.max(interval);
-    Pace { interval, slowest: slowest.max(interval), ..Pace::default() }
-}
 
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
 fn own_data_dir(config: &Config) -> Result<()> {

@@ -81,6 +81,8 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         }
         Command::Check(args) => return commands::check::run(&load(cli, &args.config)?, args).await,
         Command::Run(args) => return commands::run::run(&load(cli, &args.config)?, args).await,
+        Command::Capture(args) => return commands::run::capture(&load(cli, &args.config)?, args).await,
+        Command::Deliver(args) => return commands::run::deliver(&load(cli, &args.config)?, args).await,
         Command::Status(args) => return commands::status::run(&load(cli, &args.config)?, args).await,
         Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
         Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,

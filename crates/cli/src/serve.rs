@@ -1,6 +1,7 @@
 //! The HTTP address of a pipeline that runs here, and the small file that tells other processes where it is.
 
-use crate::config::Config;
+use crate::catalog::Part;
+use crate::config::{Config, SinkConfig};
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -11,11 +12,16 @@ use tidewire_pipeline::Running;
 use tidewire_server::{Address, Client, Serving};
 use tokio::task::JoinHandle;
 
-/// `run.json` in the data folder, while the pipeline runs.
+/// `run.json` in the data folder while the pipeline runs; `capture-PID.json` and `deliver-PID.json` for its halves.
 #[derive(Serialize, Deserialize)]
 struct RunFile {
     pid: u32,
     http: SocketAddr,
+    #[serde(default)]
+    captures: bool,
+    /// Those that it writes.
+    #[serde(default)]
+    sinks: Vec<String>,
 }
 
 pub struct Served {
@@ -29,11 +35,20 @@ pub struct Served {
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Starts to answer. Only whoever owns the data folder may call it.
-pub async fn serve(running: Running, config: &Config) -> Result<Served> {
+pub async fn serve(running: Running, config: &Config, part: Part) -> Result<Served> {
     let at = Address { address: config.http, token: token(config) };
     let serving = tidewire_server::serve(running, at).await?;
-    let file = path(&config.data_dir);
-    let content = RunFile { pid: std::process::id(), http: serving.address() };
+    let pid = std::process::id();
+    let file = config.data_dir.join(match part {
+        Part::Whole => "run.json".to_string(),
+        Part::Capture => format!("capture-{pid}.json"),
+        Part::Deliver => format!("deliver-{pid}.json"),
+    });
+    let sinks = match part {
+        Part::Capture => Vec::new(),
+        Part::Whole | Part::Deliver => config.sinks.iter().map(|sink| sink.name.clone()).collect(),
+    };
+    let content = RunFile { pid, http: serving.address(), captures: part != Part::Deliver, sinks };
     let json = serde_json::to_vec(&content).map_err(|e| Error::bug("run.json has no JSON form").caused_by(e))?;
     let write = move |file: &Path| std::fs::write(file, &json).map_err(|e| Error::io(e, file.display()));
     let writing = match write(&file) {
@@ -64,16 +79,38 @@ impl Served {
     }
 }
 
-/// The pipeline of this configuration that runs now, in another process. `None`: there is none.
+/// The pipeline of this configuration that runs now, in another process. Of several, each with a part: one that delivers, since it
+/// knows of the source, too. `None`: there is none.
 pub fn find(config: &Config) -> Option<Client> {
-    let text = std::fs::read(path(&config.data_dir)).ok()?;
-    let run: RunFile = serde_json::from_slice(&text).ok()?;
-    let is_there = Path::new("/proc").join(run.pid.to_string()).exists();
-    is_there.then(|| Client::new(run.http, token(config)))
+    let runs = runs(config);
+    let best = runs.iter().max_by_key(|run| (run.sinks.len(), run.captures))?;
+    Some(Client::new(best.http, token(config)))
 }
 
-fn path(data_dir: &Path) -> PathBuf {
-    data_dir.join("run.json")
+/// The processes here that write these sinks. None: nothing of the pipeline runs here. `Unavailable`: some of it does, but not all
+/// that is needed.
+pub fn writers(config: &Config, sinks: &[&SinkConfig]) -> Result<Option<Vec<(String, Client)>>> {
+    let runs = runs(config);
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    let one = |sink: &&SinkConfig| {
+        let run = runs.iter().find(|run| run.sinks.contains(&sink.name)).ok_or_else(|| {
+            Error::unavailable(format!("no process that delivers to the sink `{}` runs here", sink.name))
+                .hint("ask where it runs, or start `tidewire deliver` for it")
+        })?;
+        Ok((sink.name.clone(), Client::new(run.http, token(config))))
+    };
+    sinks.iter().map(one).collect::<Result<_>>().map(Some)
+}
+
+fn runs(config: &Config) -> Vec<RunFile> {
+    let Ok(entries) = std::fs::read_dir(&config.data_dir) else { return Vec::new() };
+    let is_one = |name: &str| name == "run.json" || name.starts_with("capture-") || name.starts_with("deliver-");
+    let files = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_one));
+    let read = |path: PathBuf| serde_json::from_slice::<RunFile>(&std::fs::read(path).ok()?).ok();
+    let runs = files.filter_map(|entry| read(entry.path()));
+    runs.filter(|run| Path::new("/proc").join(run.pid.to_string()).exists()).collect()
 }
 
 fn token(config: &Config) -> Option<String> {

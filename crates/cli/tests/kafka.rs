@@ -54,9 +54,36 @@ impl Shop {
 
     fn is_equal(&self) {
         self.place.catch_up().is(0);
+        self.compares_equal();
+    }
+
+    fn compares_equal(&self) {
         let answer = self.place.tidewire(&["reconcile"], &["--json"]).is(0).json();
         assert_eq!(answer["equal"], true, "{answer}");
         assert_eq!(answer["tables"].as_array().unwrap().len(), 4, "two tables, two sinks: {answer}");
+    }
+
+    /// `tidewire capture`, or `deliver` with further words, as a process of its own.
+    fn start(&self, words: &[&str]) -> Running {
+        self.start_with(words, &[])
+    }
+
+    fn start_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Running {
+        let (config, http) = (self.place.config().display().to_string(), format!("127.0.0.1:{}", free_port()));
+        let mut all = vec![words[0].to_string(), config];
+        all.extend(words[1..].iter().map(|word| word.to_string()));
+        all.extend(["--http".to_string(), http]);
+        Running::start_with(all, variables)
+    }
+
+    /// Both sinks are written by processes that run: they can be compared.
+    fn answers(&self, sink: &str, running: &mut Running) {
+        running.until("it answers", |running| {
+            self.place.path(&format!("tidewire-data/deliver-{}.json", running.id())).exists()
+        });
+        running.until("it delivers", |_| {
+            self.place.tidewire(&["reconcile"], &["--sink", sink, "--table", "public.events"]).code == 0
+        });
     }
 
     fn rows_in_the_lake(&self) -> usize {
@@ -104,4 +131,103 @@ fn by_kafka_the_copies_are_equal_also_after_kills_and_a_broker_that_was_away() {
     shop.is_equal();
     let expected = shop.server.psql("SELECT id, status, total FROM orders ORDER BY 1");
     assert_eq!(shop.place.duckdb("id, status, total", "public.orders"), expected);
+}
+
+#[test]
+fn capture_and_deliver_are_processes_of_their_own_and_each_may_be_killed() {
+    let shop = Shop::open();
+    // Deliver may come first: it waits for somebody who captures.
+    let mut replica = shop.start(&["deliver", "--sink", "replica"]);
+    replica.until("it waits", |running| running.errors().contains("waiting for a process that captures"));
+    let mut capture = shop.start(&["capture"]);
+    let mut lake = shop.start(&["deliver", "--sink", "lake"]);
+    shop.answers("replica", &mut replica);
+    shop.answers("lake", &mut lake);
+    shop.load(1);
+    shop.compares_equal();
+
+    // Drift in a copy: the rows are read again by the process that captures.
+    shop.server.psql_in(
+        "replica",
+        "DELETE FROM orders WHERE id BETWEEN 5 AND 9; UPDATE orders SET status = 'wrong' WHERE id = 20",
+    );
+    shop.place.tidewire(&["reconcile"], &["--sink", "replica"]).is(1).says("differs");
+    shop.place.tidewire(&["reconcile"], &["--sink", "replica", "--repair"]).is(0);
+    shop.compares_equal();
+    shop.place.tidewire(&["snapshot"], &["--table", "public.orders", "--where", "id < 100"]).is(0);
+
+    for round in 2..4 {
+        shop.load(round);
+        moves(&shop, &mut lake);
+        drop(lake);
+        lake = shop.start(&["deliver", "--sink", "lake"]);
+        drop(capture);
+        shop.load(round + 10);
+        capture = shop.start(&["capture"]);
+    }
+    shop.answers("lake", &mut lake);
+    shop.compares_equal();
+
+    // Nobody captures here by accident while somebody does elsewhere.
+    let elsewhere = std::fs::read_to_string(shop.place.config()).unwrap() + "data_dir: ./elsewhere\n";
+    std::fs::write(shop.place.path("elsewhere.yaml"), elsewhere).unwrap();
+    let config = shop.place.path("elsewhere.yaml").display().to_string();
+    Running::start(["reconcile".into(), config]).end().is(3).says("the pipeline runs, but not on this machine");
+    assert!(!capture.has_ended());
+
+    // Who captures later takes over, and the one before ends with the reason.
+    let mut successor = shop.start(&["capture"]);
+    capture.end().is(2).says("another process captures for this pipeline now");
+    shop.load(20);
+    shop.compares_equal();
+    assert!(!successor.has_ended() && !lake.has_ended() && !replica.has_ended());
+    successor.stop().is(0);
+    lake.stop().is(0);
+    replica.stop().is(0);
+    shop.place.tidewire(&["reconcile"], &["--json"]).is(0);
+}
+
+#[test]
+fn half_a_transaction_on_the_bus_holds_up_nobody_and_nothing_while_capture_is_away() {
+    let shop = Shop::open();
+    let mut capture = shop.start(&["capture"]);
+    let mut deliver = shop.start(&["deliver"]);
+    shop.answers("replica", &mut deliver);
+    drop(deliver);
+    shop.load(1);
+    let loaded = "SELECT count(*) FROM orders WHERE id > 10000";
+    let end = shop.server.psql("SELECT pg_current_wal_lsn()");
+    let confirmed = format!("SELECT bool_and(confirmed_flush_lsn >= '{end}') FROM pg_replication_slots");
+    capture.until("the load is on the bus", |_| shop.server.psql(&confirmed) == "t");
+    capture.stop().is(0);
+
+    // Some thirty megabytes in one transaction: several appends, and the process that captures dies between two of them.
+    shop.server
+        .psql("INSERT INTO orders SELECT 100000 + g, repeat(md5(g::text), 30), 1 FROM generate_series(1, 30000) g");
+    let mut capture = shop.start_with(&["capture"], &[("TIDEWIRE_DIE_AT", "kafka committed:6")]);
+    let deadline = Instant::now() + LIMIT;
+    while !capture.has_ended() {
+        assert!(Instant::now() < deadline, "it lives on: {}", capture.errors());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let mut deliver = shop.start_with(&["deliver"], &[("TIDEWIRE_LOG", "warn,tidewire_pipeline=debug")]);
+    deliver.until("what is whole is delivered", |_| shop.server.psql_in("replica", loaded) == "100");
+    deliver.until("the half is let go", |running| running.errors().contains("half a transaction is let go"));
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'replica' AND state = 'idle in transaction'";
+    deliver.until("no transaction is left open", |_| shop.server.psql(open) == "0");
+    assert_eq!(shop.server.psql_in("replica", "SELECT count(*) FROM orders WHERE id > 100000"), "0");
+
+    let _capture = shop.start(&["capture"]);
+    shop.answers("replica", &mut deliver);
+    shop.answers("lake", &mut deliver);
+    shop.compares_equal();
+    assert_eq!(shop.server.psql_in("replica", "SELECT count(*) FROM orders WHERE id > 100000"), "30000");
+}
+
+#[test]
+fn by_the_journal_capture_and_deliver_are_one_process() {
+    let place = Place::lake("postgres://me@127.0.0.1:1/x");
+    place.tidewire(&["capture"], &[]).is(2).says("needs a bus that several processes share");
+    place.tidewire(&["deliver"], &[]).is(2).says("tidewire run");
 }

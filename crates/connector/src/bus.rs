@@ -2,7 +2,7 @@ use crate::{BoxFuture, Credit};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Boundary, Checkpoint, Message, Progress, Result, TopicPartition};
+use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, TopicPartition};
 
 /// Writes to a partitioned log. One writer a pipeline; `append` may be called from several tasks.
 pub trait BusWriter: Send + Sync {
@@ -15,6 +15,17 @@ pub trait BusWriter: Send + Sync {
     /// All messages of one small topic (`__schemas` and other topics that begin with `__`), oldest first, up to its
     /// present end; none when there is no such topic. Retention never drops the last message of a key of such a topic.
     fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>>;
+    /// What comes to one small topic from now on, from any process. `Invalid` when the bus is of one process alone.
+    fn follow<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Box<dyn Following>>> {
+        let what = format!("no other process writes to this bus: there is nothing to follow in {topic}");
+        Box::pin(async { Err(Error::invalid(what)) })
+    }
+}
+
+/// The messages of one topic, as they come.
+pub trait Following: Send {
+    /// Waits for one. Cancel-safe. After an error there is no other.
+    fn next(&mut self) -> BoxFuture<'_, Result<FetchedMessage>>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! What adapters report. Facts only: `pipeline::diagnose` is the one judge.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidewire_change::{Identity, Key, Position, TableName};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TableState {
     /// Waits for its first snapshot.
     Pending,
@@ -18,7 +19,7 @@ pub enum TableState {
     Left { why: String },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableStatus {
     pub table: TableName,
     pub state: TableState,
@@ -33,7 +34,7 @@ pub struct TableStatus {
 }
 
 /// A running source, as it sees itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceStatus {
     pub connected: bool,
     /// All received up to here.
@@ -52,7 +53,7 @@ pub struct SourceStatus {
     pub waiting: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlotFacts {
     pub name: String,
     pub active: bool,

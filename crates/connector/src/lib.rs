@@ -11,7 +11,7 @@ mod moment;
 mod sink;
 mod source;
 
-pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage};
+pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage, Following};
 pub use credit::{Budget, Credit};
 pub use facts::{FolderFacts, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus};
 pub use moment::{hurries, moment};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidewire_change::{Error, Identity, Key, Kind, Result, Schema};
 use tokio::runtime::Handle;
 
+const HOUR_MS: u64 = 3_600_000;
 const ANSWER: Duration = Duration::from_secs(15);
 
 pub(crate) struct Admin {
@@ -118,6 +119,15 @@ pub(crate) fn aging(name: String, partitions: u32, config: &Config) -> Wanted {
         ("message.timestamp.type", "LogAppendTime".to_string()),
     ];
     Wanted { name, partitions, settings }
+}
+
+/// A topic of words that count for the moment.
+pub(crate) fn passing(name: String, config: &Config) -> Wanted {
+    let mut wanted = aging(name, 1, config);
+    wanted.settings.retain(|(key, _)| *key != "retention.ms");
+    wanted.settings.push(("retention.ms", HOUR_MS.to_string()));
+    wanted.settings.push(("segment.ms", (HOUR_MS / 6).to_string()));
+    wanted
 }
 
 /// A table's topic. `schema`: as far as it is known.

@@ -1,5 +1,6 @@
 use crate::admin::Admin;
 use crate::config::Config;
+use crate::follow::Follower;
 use crate::reader::KafkaReader;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Message, Result, TopicPartition};
-use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage};
+use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage, Following};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -111,6 +112,12 @@ impl BusWriter for KafkaBus {
     fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>> {
         let topic = topic.to_string();
         Box::pin(self.blocking(move |config| whole::read_topic(&config, &topic)))
+    }
+
+    fn follow<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Box<dyn Following>>> {
+        let topic = topic.to_string();
+        let start = move |config: Config| Ok(Box::new(Follower::start(&config, &topic)?) as Box<dyn Following>);
+        Box::pin(self.blocking(start))
     }
 }
 

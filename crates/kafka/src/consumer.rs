@@ -122,19 +122,15 @@ impl Consumer {
         }
     }
 
-    /// What was brought and not given out is brought again after `resume`.
-    pub fn pause(&self, places: &[(&str, u32)], pause: bool) -> Result<()> {
+    /// Reads these no more; `add` with the offset behind the last message that was given out goes on. (Pausing isn't used: where
+    /// librdkafka goes on after a pause is its own idea of what was given out.)
+    pub fn remove(&self, places: &[(&str, u32)]) -> Result<()> {
         let list = List::of(places.iter().map(|(topic, partition)| (*topic, *partition, 0)))?;
         // SAFETY: the list lives during the call.
-        let code = unsafe {
-            match pause {
-                true => c::rd_kafka_pause_partitions(self.client.rk(), list.0),
-                false => c::rd_kafka_resume_partitions(self.client.rk(), list.0),
-            }
-        };
-        match Fault::of(code) {
+        let error = unsafe { c::rd_kafka_incremental_unassign(self.client.rk(), list.0) };
+        match crate::producer::failure_of(error) {
             None => Ok(()),
-            Some(fault) => Err(fault.error("pausing a partition")),
+            Some(fault) => Err(self.client.because(fault).error("reading fewer partitions")),
         }
     }
 

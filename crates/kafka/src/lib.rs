@@ -17,6 +17,7 @@ mod client;
 mod config;
 mod consumer;
 mod error;
+mod follow;
 mod merge;
 mod names;
 mod producer;

@@ -127,6 +127,11 @@ impl Merge {
         fresh
     }
 
+    /// Where to go on with a partition that wasn't read for a while; none: at its start.
+    pub fn reached(&self, place: &TopicPartition) -> Option<u64> {
+        self.part(place).and_then(|part| self.parts[part].reached)
+    }
+
     /// Takes a message. One that came before is dropped.
     pub fn message(&mut self, part: usize, waiting: Waiting) {
         let (offset, bytes) = (waiting.message.offset, size(&waiting.message));

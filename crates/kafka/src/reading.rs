@@ -72,6 +72,8 @@ struct Open {
     topics: HashMap<String, Arc<str>>,
     paused: Vec<TopicPartition>,
     progress_is_paused: bool,
+    /// The record of `__progress` that comes next.
+    progress_next: u64,
     /// Ready, but the sink has no room or no credit for it.
     held: Option<(Fresh, usize)>,
 }
@@ -157,6 +159,7 @@ impl Reading {
             topics: HashMap::new(),
             paused: Vec::new(),
             progress_is_paused: false,
+            progress_next: from,
             held: None,
         });
         Ok((state.bus, from))
@@ -234,14 +237,19 @@ impl Open {
     /// While more waits than there is room for, only partitions are read of which nothing waits.
     fn balance(&mut self, room: usize) -> Result<()> {
         if self.merge.appends() > APPENDS && !self.progress_is_paused {
-            self.consumer.pause(&[(&self.progress, 0)], true)?;
+            self.consumer.remove(&[(&self.progress, 0)])?;
             self.progress_is_paused = true;
         } else if self.merge.appends() < APPENDS / 2 && self.progress_is_paused {
-            self.consumer.pause(&[(&self.progress, 0)], false)?;
+            self.consumer.add(&[(&self.progress, 0, Some(self.progress_next))])?;
             self.progress_is_paused = false;
         }
+        let ahead: Vec<_> = self.merge.ahead().into_iter().map(|part| self.merge.place(part).clone()).collect();
+        // All others may be waiting for these.
+        let (ahead_still, starving) =
+            std::mem::take(&mut self.paused).into_iter().partition(|place| ahead.contains(place));
+        self.paused = ahead_still;
+        self.set_paused(&starving, false)?;
         if self.merge.bytes() > room {
-            let ahead: Vec<_> = self.merge.ahead().into_iter().map(|part| self.merge.place(part).clone()).collect();
             let fresh: Vec<_> = ahead.into_iter().filter(|place| !self.paused.contains(place)).collect();
             self.set_paused(&fresh, true)?;
             self.paused.extend(fresh);
@@ -256,17 +264,28 @@ impl Open {
         if places.is_empty() {
             return Ok(());
         }
-        let named: Vec<_> = places.iter().map(|place| (self.names[&place.topic].as_str(), place.partition)).collect();
-        self.consumer.pause(&named, pause)
+        let name = |place: &TopicPartition| self.names[&place.topic].as_str();
+        if pause {
+            let named: Vec<_> = places.iter().map(|place| (name(place), place.partition)).collect();
+            return self.consumer.remove(&named);
+        }
+        let reached = |place: &TopicPartition| self.merge.reached(place);
+        let named: Vec<_> = places.iter().map(|place| (name(place), place.partition, reached(place))).collect();
+        self.consumer.add(&named)
     }
 
     fn read(&mut self, prefix: &str, topics: &Option<BTreeSet<String>>) -> Result<()> {
-        let Open { consumer, merge, progress, names, topics: known, .. } = self;
+        let Open { consumer, merge, progress, progress_next, names, topics: known, .. } = self;
         let mut begin = Vec::new();
         let wants = |name: &str| name == topic::SCHEMAS || topics.as_ref().is_none_or(|topics| topics.contains(name));
         consumer.poll(POLL, |event| {
             match event {
                 Event::Message { topic, offset, value, .. } if topic == progress.as_str() => {
+                    // One that was on its way when the topic was left for a while comes again.
+                    if offset < *progress_next {
+                        return Ok(());
+                    }
+                    *progress_next = offset + 1;
                     begin.extend(merge.append(offset, Ends::decode(value, offset)?, wants));
                 }
                 Event::Message { topic, partition, offset, key, value, header, timestamp_ms } => {

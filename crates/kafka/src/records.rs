@@ -19,6 +19,9 @@ pub(crate) const TOPICS: &str = "__topics";
 /// (partition 1).
 pub(crate) const MARKS: &str = "__kafka";
 
+/// What processes say to one another; nobody reads it later.
+pub(crate) const CONTROL: &str = "__control";
+
 const VERSION: u8 = 1;
 
 /// Which bus this is, who writes to it, and up to where it covers the source.

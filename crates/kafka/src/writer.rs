@@ -4,7 +4,7 @@ use crate::admin::{self, Admin, Made, Wanted};
 use crate::config::Config;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{State, CHECKPOINT, PROGRESS, TOPICS};
+use crate::records::{State, CHECKPOINT, CONTROL, PROGRESS, TOPICS};
 use crate::transaction::{self, Books, Broken, Group, Target};
 use crate::whole;
 use bytes::Bytes;
@@ -230,7 +230,8 @@ impl Writer {
     fn own_topics(&self) -> Vec<Wanted> {
         let compacted =
             [CHECKPOINT, TOPICS, topic::SCHEMAS].map(|topic| admin::internal(self.name(topic), &self.config));
-        compacted.into_iter().chain([admin::aging(self.name(PROGRESS), 1, &self.config)]).collect()
+        let progress = admin::aging(self.name(PROGRESS), 1, &self.config);
+        compacted.into_iter().chain([progress, admin::passing(self.name(CONTROL), &self.config)]).collect()
     }
 
     fn is_ours(&self, found: Option<&State>) -> Result<()> {

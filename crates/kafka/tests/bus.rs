@@ -105,6 +105,24 @@ async fn an_append_over_many_partitions_comes_back_in_its_order_and_whole() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_append_far_larger_than_the_readers_memory_comes_back_in_its_order() -> Result<()> {
+    let bus = capture(config("memory")).await?;
+    // Long runs of one partition, then of another: some partitions are far ahead of what is given out.
+    let of =
+        |n: u32| message("a.b", [0, 1, 2, 1, 0, 2][(n / 500 % 6) as usize], "k", format!("{n} {}", "x".repeat(2000)));
+    let messages: Vec<_> = (0..9000).map(of).collect();
+    let sent: Vec<_> = messages.iter().map(|m| String::from_utf8_lossy(&m.value).into_owned()).collect();
+    bus.append(messages, checkpoint(1)).await?;
+    let mut reader = bus.reader("s", Budget::new(2 << 20), None)?;
+    reader.seek(&Progress::default()).await?;
+    let got = values(&read(&mut reader, 1).await?.0);
+    let differs = got.iter().zip(&sent).position(|(got, sent)| got != sent);
+    let word = |text: &String| text.split(' ').next().unwrap_or_default().to_string();
+    assert_eq!((got.len(), differs.map(|at| (at, word(&got[at])))), (sent.len(), None));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reader_goes_on_behind_what_its_sink_holds_and_knows_the_bus_that_it_came_from() -> Result<()> {
     let bus = capture(config("marks")).await?;
     bus.append(vec![message("a.b", 0, "k", "1"), message("a.b", 1, "l", "2")], checkpoint(1)).await?;

@@ -41,6 +41,8 @@ pub struct PipelineConfig {
     pub clock: Arc<dyn Clock>,
     pub journal: Option<JournalProbe>,
     pub source_inspect: Option<InspectFactory>,
+    /// Other processes are on the bus: whoever captures tells them how the source stands and does what they ask.
+    pub is_shared: bool,
 }
 
 impl Default for PipelineConfig {
@@ -56,6 +58,7 @@ impl Default for PipelineConfig {
             clock: system_clock(),
             journal: None,
             source_inspect: None,
+            is_shared: false,
         }
     }
 }

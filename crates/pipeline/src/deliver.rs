@@ -18,10 +18,16 @@ use crate::shared::{locked, Shared, SinkState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
+use std::time::Duration;
 use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId, TableName};
 use tidewire_connector::{moment, BusReader, Fetched, FetchedMessage, Sink, TableBatch};
 use tidewire_envelope::native;
 use tokio::time::Instant;
+
+/// The bus is elsewhere, capture isn't open, and nothing came of a transaction for so long: it is let go.
+const FAR_STALL: Duration = Duration::from_secs(2);
+/// And looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Deliver {
     pub sink: Box<dyn Sink>,
@@ -38,6 +44,8 @@ pub(crate) struct Deliver {
     pub prepared: HashMap<String, Arc<Schema>>,
     /// The sink was given something that isn't committed yet.
     pub begun: bool,
+    /// Half a transaction was let go: whatever is whole is committed before more is read, for it is dropped with such a half.
+    pub is_careful: bool,
     /// What the last `Malformed` error was about.
     pub fault: Option<Fault>,
 }
@@ -70,13 +78,15 @@ impl Deliver {
                 }
                 _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
             }
-            if collected.bytes >= self.pace.write_bytes || (due.stalls(&collected) && self.is_capturing()) {
+            let (stalls, lets_go) = (due.stalls(&collected), self.lets_go(&due, &collected));
+            if collected.bytes >= self.pace.write_bytes || (stalls && !lets_go && self.may_begin()) {
                 self.write_all(&mut collected).await?;
-            } else if due.stalls(&collected) && self.begun {
+            } else if lets_go {
                 let Some(opened) = self.let_go(stop).await else { return Ok(()) };
                 (collected, due) = (self.collected_from(opened?), Due::new(self.pace));
             }
-            if due.commit_now(&collected) {
+            self.is_careful &= !self.is_capturing();
+            if due.commit_now(&collected) || (self.is_careful && collected.at_boundary && collected.pending > 0) {
                 let began = tokio::time::Instant::now();
                 self.commit(&mut collected).await?;
                 due.committed(began.elapsed());
@@ -147,11 +157,27 @@ impl Deliver {
             Ok(()) => {}
             Err(error) => return Some(Err(error)),
         }
-        while !self.is_capturing() {
+        self.is_careful = true;
+        let began = tokio::time::Instant::now();
+        // Another process may have captured the rest and gone: that it isn't there says nothing of the bus.
+        while !self.is_capturing() && !(self.shared.is_far && began.elapsed() >= LOOK_AGAIN) {
             self.state.pulse.beat(self.shared.clock.now());
             stop.unless(tokio::time::sleep(STALL)).await?;
         }
         stop.unless(self.open()).await
+    }
+
+    /// Is half a transaction in the sink to be dropped now? By the journal it is known at once that nothing comes; a bus
+    /// elsewhere may only be slow.
+    fn lets_go(&self, due: &Due, collected: &Collected) -> bool {
+        let patience = if self.shared.is_far { FAR_STALL } else { STALL };
+        self.begun && !self.is_capturing() && due.stalls_for(collected, patience)
+    }
+
+    /// A sink may be given half a transaction. Here, where the bus isn't: always, or the reader would wait for credit that we
+    /// hold.
+    fn may_begin(&self) -> bool {
+        self.shared.is_far || self.is_capturing()
     }
 
     fn is_capturing(&self) -> bool {

@@ -86,7 +86,11 @@ impl Due {
 
     /// Half a transaction waits for what comes next, and nothing comes.
     pub fn stalls(&self, collected: &Collected) -> bool {
-        !collected.at_boundary && collected.pending > 0 && self.last_fetch + STALL <= Instant::now()
+        self.stalls_for(collected, STALL)
+    }
+
+    pub fn stalls_for(&self, collected: &Collected, patience: Duration) -> bool {
+        !collected.at_boundary && collected.pending > 0 && self.last_fetch + patience <= Instant::now()
     }
 
     pub fn commit_now(&self, collected: &Collected) -> bool {

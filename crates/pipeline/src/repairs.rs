@@ -1,3 +1,4 @@
+use crate::far::{say, standing, Said};
 use crate::shared::{locked, Shared};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +24,23 @@ pub struct Repair {
     /// How often it was asked for again while it was due: a comparison that began before the last time doesn't settle it.
     #[serde(default)]
     pub again: u32,
+    /// Asked for by a process that doesn't write the sink: it has a key of its own, so that whoever mends doesn't strike out
+    /// one that was asked for meanwhile.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apart: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Repair {
     fn key(&self) -> String {
-        format!("{}/{}", self.sink, self.table.as_deref().unwrap_or_default())
+        let table = self.table.as_deref().unwrap_or_default();
+        match self.apart {
+            true => format!("{}/{table}/{}", self.sink, self.since),
+            false => format!("{}/{table}", self.sink),
+        }
     }
 }
 
@@ -56,6 +69,21 @@ impl Repairs {
         Ok(repairs)
     }
 
+    /// Takes in what other processes have asked for or mended. `own`: sinks whose repairs we alone write.
+    pub async fn refresh(&self, bus: &dyn BusWriter, own: &(dyn Fn(&str) -> bool + Sync)) -> Result<()> {
+        let (there, mut due) = (Repairs::load(bus).await?, locked(&self.due));
+        let there = locked(&there.due);
+        due.retain(|key, repair| there.contains_key(key) || (own(&repair.sink) && !repair.apart));
+        let is_news = there.keys().any(|key| !due.contains_key(key));
+        for (key, repair) in &*there {
+            due.entry(key.clone()).or_insert_with(|| repair.clone());
+        }
+        if is_news {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
     pub fn due(&self) -> Vec<Repair> {
         locked(&self.due).values().cloned().collect()
     }
@@ -76,7 +104,11 @@ impl Repairs {
     /// Asks for a repair; durable when it returns. The first reason of several is kept.
     pub async fn ask(&self, shared: &Shared, sink: &str, table: Option<&str>, why: &str) -> Result<()> {
         let (table, since) = (table.map(str::to_string), shared.clock.now());
-        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: false, again: 0 }).await
+        self.add(
+            shared,
+            Repair { sink: sink.into(), table, why: why.into(), since, reread: false, again: 0, apart: false },
+        )
+        .await
     }
 
     /// For a sink, or one table of it, that begins empty behind a bus that may no longer hold everything.
@@ -86,7 +118,11 @@ impl Repairs {
             Some(_) => "it was missing in the sink, and the journal may no longer hold all of its rows",
         };
         let (table, since) = (table.map(TableName::to_string), shared.clock.now());
-        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread: true, again: 0 }).await
+        self.add(
+            shared,
+            Repair { sink: sink.into(), table, why: why.into(), since, reread: true, again: 0, apart: false },
+        )
+        .await
     }
 
     async fn add(&self, shared: &Shared, mut repair: Repair) -> Result<()> {
@@ -104,6 +140,16 @@ impl Repairs {
     pub async fn ask_all(&self, shared: &Shared, why: &str) -> Result<()> {
         for sink in &shared.sinks {
             self.ask(shared, &sink.name, None, why).await?;
+        }
+        for sink in &shared.elsewhere {
+            let (sink, since) = (sink.clone(), shared.clock.now());
+            let why = why.to_string();
+            self.add(shared, Repair { sink, table: None, why, since, reread: false, again: 0, apart: true }).await?;
+        }
+        if !shared.elsewhere.is_empty() {
+            // Those who mend must not take the source for open, as it was.
+            say(shared, &Said::Standing(Box::new(standing(shared)))).await?;
+            say(shared, &Said::Repairs).await?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::config::{PipelineConfig, SinkSpec};
 use crate::context::{task_error, Stop, Task};
 use crate::dead_letter::{DeadLetter, DEAD_LETTERS};
 use crate::deliver::Deliver;
+use crate::far::{answer_all, listen, Far};
 use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
 use crate::repairs::Repairs;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Position, Result};
-use tidewire_connector::{BusWriter, Selection, Source, TableState};
+use tidewire_connector::{BusWriter, Selection, Source, SourceHandle, TableState};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -46,22 +47,71 @@ impl Pipeline {
         bus: Arc<dyn BusWriter>,
         sinks: Vec<SinkSpec>,
     ) -> Result<Running> {
+        Self::begin(config, From::Source(source), bus, sinks, Vec::new()).await
+    }
+
+    /// Starts capture alone; other processes deliver. `elsewhere`: all sinks, by name.
+    pub async fn capture(
+        config: PipelineConfig,
+        source: Box<dyn Source>,
+        bus: Arc<dyn BusWriter>,
+        elsewhere: Vec<String>,
+    ) -> Result<Running> {
+        Self::begin(config, From::Source(source), bus, Vec::new(), elsewhere).await
+    }
+
+    /// Starts one loop per sink; another process captures. `near`: looks at the source's server, without reading its log.
+    pub async fn deliver(
+        config: PipelineConfig,
+        near: Arc<dyn SourceHandle>,
+        bus: Arc<dyn BusWriter>,
+        sinks: Vec<SinkSpec>,
+    ) -> Result<Running> {
+        Self::begin(config, From::Elsewhere(near), bus, sinks, Vec::new()).await
+    }
+
+    async fn begin(
+        config: PipelineConfig,
+        from: From,
+        bus: Arc<dyn BusWriter>,
+        sinks: Vec<SinkSpec>,
+        elsewhere: Vec<String>,
+    ) -> Result<Running> {
         let repairs = Arc::new(Repairs::load(&*bus).await?);
-        let shared = Arc::new(share(&config, &*source, bus, &sinks).await?);
+        let (source, far) = match from {
+            From::Source(source) => (Some(source), None),
+            From::Elsewhere(near) => (None, Some(Arc::new(Far::new(near, &*config.clock)))),
+        };
+        let handle = match (&source, &far) {
+            (Some(source), _) => source.handle(),
+            (None, Some(far)) => far.clone() as Arc<dyn SourceHandle>,
+            (None, None) => return Err(Error::bug("a pipeline without a source")),
+        };
+        let shared = Shared { elsewhere, is_far: far.is_some(), ..share(&config, handle, bus, &sinks).await? };
+        let shared = Arc::new(shared);
         let stop = Stop::default();
         let supervisor = Arc::new(Supervisor::new(&config, repairs.clone()));
 
         let mut loops = Loops::default();
-        let capture = Capture {
-            source,
-            shared: shared.clone(),
-            partitions: config.partitions,
-            append_bytes: config.append_bytes,
-            append_queue: config.append_queue,
-            lost: false,
-        };
-        let (by, until) = (supervisor.clone(), stop.clone());
-        loops.spawn("capture".into(), async move { by.capture(capture, until).await });
+        if let Some(source) = source {
+            let capture = Capture {
+                source,
+                shared: shared.clone(),
+                partitions: config.partitions,
+                append_bytes: config.append_bytes,
+                append_queue: config.append_queue,
+                lost: false,
+            };
+            let (by, until) = (supervisor.clone(), stop.clone());
+            loops.spawn("capture".into(), async move { by.capture(capture, until).await });
+            if config.is_shared {
+                loops.spawn("answers".into(), answer_all(shared.clone(), stop.clone()));
+            }
+        }
+        if let Some(far) = far {
+            far.belongs_to(&shared);
+            loops.spawn("listen".into(), listen(far, shared.clone(), repairs.clone(), stop.clone()));
+        }
         for (spec, state) in sinks.into_iter().zip(&shared.sinks) {
             let deliver = Deliver {
                 sink: spec.sink,
@@ -74,13 +124,16 @@ impl Pipeline {
                 from_earliest: false,
                 last_schema: None,
                 begun: false,
+                is_careful: false,
                 prepared: HashMap::new(),
                 fault: None,
             };
             let (by, until) = (supervisor.clone(), stop.clone());
             loops.spawn(format!("sink {}", spec.name), async move { by.sink(deliver, until).await });
         }
-        loops.spawn("repairs".into(), mend_all(Inside(shared.clone()), repairs.clone(), stop.clone()));
+        if !shared.sinks.is_empty() {
+            loops.spawn("repairs".into(), mend_all(Inside(shared.clone()), repairs.clone(), stop.clone()));
+        }
         let (ended, outcome) = watch::channel(None);
         let rates = Arc::new(Rates::default());
         let _sampling = Task::spawn(rates.clone().keep(shared.clone()));
@@ -90,9 +143,16 @@ impl Pipeline {
     }
 }
 
+/// Where the changes come from.
+enum From {
+    Source(Box<dyn Source>),
+    /// Another process captures them.
+    Elsewhere(Arc<dyn SourceHandle>),
+}
+
 async fn share(
     config: &PipelineConfig,
-    source: &dyn Source,
+    source: Arc<dyn SourceHandle>,
     bus: Arc<dyn BusWriter>,
     sinks: &[SinkSpec],
 ) -> Result<Shared> {
@@ -118,10 +178,12 @@ async fn share(
         started: now,
         has_history: bus.last().await?.is_some(),
         bus,
-        source: source.handle(),
+        source,
         book: SchemaBook::default(),
         capture: CaptureState::new(now),
         sinks: states,
+        elsewhere: Vec::new(),
+        is_far: false,
         budgets: config.budgets.clone(),
         journal: config.journal.clone(),
         source_inspect: config.source_inspect.clone(),

@@ -21,6 +21,10 @@ pub(crate) struct Shared {
     pub has_history: bool,
     pub capture: CaptureState,
     pub sinks: Vec<Arc<SinkState>>,
+    /// Sinks that other processes write: what has to be compared in them is written down for those.
+    pub elsewhere: Vec<String>,
+    /// Another process captures.
+    pub is_far: bool,
     pub budgets: Vec<(String, Budget)>,
     pub journal: Option<JournalProbe>,
     pub source_inspect: Option<InspectFactory>,

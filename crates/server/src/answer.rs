@@ -1,8 +1,8 @@
-use crate::wire::ErrorAnswer;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
 use tidewire_change::{Error, ErrorKind};
+use tidewire_pipeline::wire::ErrorAnswer;
 use tidewire_pipeline::Health;
 
 /// An error as an answer.

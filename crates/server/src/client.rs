@@ -1,10 +1,11 @@
 use crate::http1::request;
-use crate::wire::{ErrorAnswer, PositionAnswer, ReadRequest};
+use crate::wire::PositionAnswer;
 use serde::{de::DeserializeOwned, Serialize};
 use std::net::SocketAddr;
 use tidewire_change::{topic::escape, Error, Position, Result};
 use tidewire_connector::{BoxFuture, Selection};
 use tidewire_pipeline::reconcile::{Comparison, Live};
+use tidewire_pipeline::wire::{ErrorAnswer, ReadRequest};
 use tidewire_pipeline::{Finding, Status};
 
 /// Speaks to a running pipeline from another process.

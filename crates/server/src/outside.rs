@@ -1,11 +1,11 @@
 //! HTTP bodies and answers of any bytes, for the fuzz targets.
 
 use crate::routes::json;
-use crate::wire::ReadRequest;
 use axum::http::{header, HeaderMap, HeaderValue};
 use tidewire_change::ErrorKind;
 use tidewire_connector::Selection;
 use tidewire_pipeline::reconcile::Comparison;
+use tidewire_pipeline::wire::ReadRequest;
 
 /// Whether the bytes are the body of some request. Panics unless they are read, or refused without being repeated.
 pub fn http_body(bytes: &[u8]) -> bool {

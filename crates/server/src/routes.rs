@@ -1,5 +1,5 @@
 use crate::answer::{probe, Failure};
-use crate::wire::{PositionAnswer, ReadRequest};
+use crate::wire::PositionAnswer;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{header, HeaderMap, StatusCode};
@@ -11,6 +11,7 @@ use serde::{de::DeserializeOwned, Deserialize};
 use std::sync::Arc;
 use tidewire_change::Error;
 use tidewire_pipeline::reconcile::{Comparison, Live};
+use tidewire_pipeline::wire::ReadRequest;
 use tidewire_pipeline::{current, diagnose, live, ready, Finding, Running, Status};
 
 /// The largest body that is read.

@@ -6,12 +6,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use tidewire_change::Result;
+use tidewire_change::{Error, Result};
 use tidewire_connector::{hurries, Budget, BusReader, BusWriter};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
 use tidewire_kafka::{self as kafka, KafkaBus};
-use tidewire_pipeline::{JournalFacts, JournalProbe};
+use tidewire_pipeline::{JournalFacts, JournalProbe, CONTROL};
 
 /// How often the journal is cleaned up.
 const UPKEEP: Duration = Duration::from_secs(30);
@@ -33,6 +33,24 @@ impl Opened {
                 Opened::Kafka { bus: Arc::new(bus), partitions: settings.partitions }
             }
         })
+    }
+
+    /// Opens the bus as a process that delivers. Waits until somebody has captured into it: before that there is nothing that
+    /// tells it from another.
+    pub async fn join(config: &Config) -> Result<Opened> {
+        let Bus::Kafka(settings) = &config.bus else { return Err(shared_only("deliver")) };
+        let bus = KafkaBus::notes(kafka_config(config, settings)).await?;
+        if bus.id().await?.is_none() {
+            crate::terminal::tell("waiting for a process that captures: the bus isn't made yet");
+        }
+        while bus.id().await?.is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(Opened::Kafka { bus: Arc::new(bus), partitions: settings.partitions })
+    }
+
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Opened::Kafka { .. })
     }
 
     pub fn writer(&self) -> Arc<dyn BusWriter> {
@@ -82,6 +100,30 @@ impl Opened {
         })
     }
 }
+
+/// Capture and deliver can be two processes only where the bus is neither's.
+pub fn shared_only(command: &str) -> Error {
+    Error::invalid(format!(
+        "`tidewire {command}` needs a bus that several processes share, and this one is the journal"
+    ))
+    .hint("use `tidewire run`, or set bus.kafka")
+}
+
+/// Fails when a process captures now: whoever captured here would end it.
+pub async fn may_capture(config: &Config) -> Result<()> {
+    let Bus::Kafka(settings) = &config.bus else { return Ok(()) };
+    let bus = KafkaBus::notes(kafka_config(config, settings)).await?;
+    let mut words = bus.follow(CONTROL).await?;
+    match tokio::time::timeout(HEARD_WITHIN, words.next()).await {
+        Err(_) => Ok(()),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(_)) => Err(Error::unavailable("the pipeline runs, but not on this machine")
+            .hint("run the command where `tidewire deliver` or `tidewire run` runs, with the same data_dir")),
+    }
+}
+
+/// Whoever captures tells of himself every second.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 /// Can it be used? Changes nothing.
 pub async fn reach(config: &Config) -> Result<()> {

@@ -13,6 +13,7 @@ use tidewire_connector::Inspect;
 use tidewire_pipeline::reconcile::{
     is_missing, reconcile, Comparison, Difference, Live, Phase, Sides, Step, Terms, Verdict,
 };
+use tidewire_server::Client;
 
 /// What to compare; nothing named: everything.
 #[derive(Default)]
@@ -29,10 +30,11 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
         bar.set_message(describe(step));
         bar.tick();
     };
-    let found = match serve::find(config) {
-        Some(client) => compare(config, &client, &wanted, &mut show).await,
+    let found = match serve::writers(config, &choose_sinks(config, wanted.sinks)?)? {
+        Some(clients) => by_clients(config, &clients, &wanted, &mut show).await,
         // Nobody is there to tell where the sinks stand: the pipeline runs here for as long as it takes.
         None => {
+            catalog::may_capture(config).await?;
             let running = catalog::start(config).await?;
             let found = tokio::select! {
                 found = async {
@@ -66,6 +68,24 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
         Some(error) => Err(error),
         None => Ok(if equal { Answer::Yes } else { Answer::No }),
     }
+}
+
+/// Each sink by the process that writes it.
+async fn by_clients(
+    config: &Config,
+    clients: &[(String, Client)],
+    wanted: &Wanted<'_>,
+    progress: &mut (dyn FnMut(Step<'_>) + Send),
+) -> Result<Compared> {
+    let mut all = Compared { found: Vec::new(), missing: Vec::new(), failed: None };
+    for (sink, client) in clients {
+        let one = Wanted { tables: wanted.tables, sinks: std::slice::from_ref(sink), repair: wanted.repair };
+        let mut compared = compare(config, client, &one, progress).await?;
+        all.found.append(&mut compared.found);
+        all.missing.append(&mut compared.missing);
+        all.failed = all.failed.or(compared.failed);
+    }
+    Ok(all)
 }
 
 fn text(error: &Error) -> String {
@@ -118,7 +138,7 @@ pub async fn compare(
     Ok(Compared { found, missing, failed })
 }
 
-fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {
+pub fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {
     if names.is_empty() {
         return Ok(config.sinks.iter().collect());
     }

@@ -1,7 +1,7 @@
-//! `tidewire run`.
+//! `tidewire run`, and its two halves: `tidewire capture`, `tidewire deliver`.
 
-use crate::args::Run;
-use crate::catalog;
+use crate::args::{Capture, Deliver, Run};
+use crate::catalog::{self, Part};
 use crate::config::Config;
 use crate::exit::Answer;
 use crate::progress::{Progress, Show};
@@ -16,13 +16,34 @@ use tidewire_pipeline::{Running, Snapshot, Status};
 const REDRAW: Duration = Duration::from_millis(250);
 
 pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
-    let began = Instant::now();
     let mut config = config.clone();
     config.source.accept_older = args.accept_older_source;
-    let running = catalog::start(&config).await?;
-    let outcome = match serve::serve(running.clone(), &config).await {
+    execute(&config, Part::Whole, args.until_caught_up, args.json).await
+}
+
+/// `tidewire capture`.
+pub async fn capture(config: &Config, args: &Capture) -> Result<Answer> {
+    let mut config = config.clone();
+    config.source.accept_older = args.accept_older_source;
+    config.set_http(args.http)?;
+    execute(&config, Part::Capture, false, false).await
+}
+
+/// `tidewire deliver`.
+pub async fn deliver(config: &Config, args: &Deliver) -> Result<Answer> {
+    let mut config = config.clone();
+    config.set_http(args.http)?;
+    let chosen: Vec<_> = super::reconcile::choose_sinks(&config, &args.sink)?.into_iter().cloned().collect();
+    config.sinks = chosen;
+    execute(&config, Part::Deliver, args.until_caught_up, args.json).await
+}
+
+async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool) -> Result<Answer> {
+    let began = Instant::now();
+    let running = catalog::start_part(config, part).await?;
+    let outcome = match serve::serve(running.clone(), config, part).await {
         Ok(served) => {
-            let outcome = follow(&running, args.until_caught_up).await;
+            let outcome = follow(&running, until_caught_up).await;
             served.stop().await;
             outcome
         }
@@ -35,11 +56,11 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     let rows: BTreeMap<&str, u64> = status.sinks.iter().map(|s| (s.name.as_str(), s.rows_applied)).collect();
     let lacking = lacking(&status);
     let is_caught_up = !stopped_by_signal && lacking.is_empty();
-    if args.json {
+    if json {
         let line = serde_json::json!({"caught_up": is_caught_up, "seconds": began.elapsed().as_secs_f64(),
             "rows_applied": rows, "status": status});
         println!("{line}");
-    } else if args.until_caught_up && !stopped_by_signal {
+    } else if until_caught_up && !stopped_by_signal {
         let word = if lacking.is_empty() { "caught up" } else { "caught up but for what is named here" };
         let rows: Vec<_> = rows.iter().map(|(sink, rows)| format!("{sink} {}", thousands(*rows))).collect();
         let took = seconds(began.elapsed().as_secs_f64());
@@ -47,7 +68,7 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
         lacking.iter().for_each(|line| terminal::warn(&format!("  {line}")));
     }
     // Asked to catch up and stopped before, or not for every table: the answer is no.
-    Ok(if args.until_caught_up && !is_caught_up { Answer::No } else { Answer::Yes })
+    Ok(if until_caught_up && !is_caught_up { Answer::No } else { Answer::Yes })
 }
 
 /// What the copies lack although the pipeline has caught up.

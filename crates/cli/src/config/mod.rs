@@ -47,6 +47,19 @@ pub struct Config {
     pub commit_interval: Duration,
 }
 
+impl Config {
+    /// Given on the command line, for one process.
+    pub fn set_http(&mut self, address: Option<SocketAddr>) -> Result<()> {
+        let Some(address) = address else { return Ok(()) };
+        if !address.ip().is_loopback() && self.token.is_none() {
+            let message = format!("{address} is reachable from other machines, so the configuration must set `token`");
+            return Err(Error::invalid(message));
+        }
+        self.http = address;
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct PostgresSource {
     pub url: Secret,

@@ -124,10 +124,16 @@ pub struct Running {
 
 impl Running {
     pub fn start(words: impl IntoIterator<Item = String>) -> Running {
+        Running::start_with(words, &[])
+    }
+
+    /// With variables of the environment.
+    pub fn start_with(words: impl IntoIterator<Item = String>, variables: &[(&str, &str)]) -> Running {
         let folder = tempfile::tempdir().unwrap();
         let errors = folder.path().join("stderr");
         let child = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(words)
+            .envs(variables.iter().copied())
             .stdout(std::fs::File::create(folder.path().join("stdout")).unwrap())
             .stderr(std::fs::File::create(&errors).unwrap())
             .stdin(Stdio::null())

@@ -1,0 +1,99 @@
+//! From configuration to loops at work: the whole pipeline in one process, or a part of it.
+
+use super::{bus, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart};
+use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
+use std::time::Duration;
+use tidewire_change::{ErrorKind, Result};
+use tidewire_connector::{Budget, Source};
+use tidewire_pipeline::{Pace, Pipeline, PipelineConfig, Running, SinkSpec};
+use tidewire_postgres::source::PostgresSource;
+
+/// What a process does of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Whole,
+    Capture,
+    /// To the configuration's sinks.
+    Deliver,
+}
+
+/// Opens everything that the configuration names and starts the loops. Fails with `Invalid` when another process owns the
+/// journal or an address can't be understood.
+pub async fn start(config: &Config) -> Result<Running> {
+    start_part(config, Part::Whole).await
+}
+
+/// Opens what the part needs and starts its loops.
+pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
+    if part == Part::Capture && !matches!(config.bus, Bus::Kafka(_)) {
+        return Err(bus::shared_only("capture"));
+    }
+    match facts(config).await {
+        Ok(facts) => targets_are_apart(config, &facts)?,
+        // It is waited for; a sink refuses a target that another table has.
+        Err(error) if error.kind() == ErrorKind::Unavailable => {}
+        Err(error) => return Err(error),
+    }
+    let capture_budget = Budget::new(config.memory.capture_bytes);
+    let source = PostgresSource::new(source_config(config, capture_budget.clone())?);
+    let bus = match part {
+        Part::Whole | Part::Capture => bus::Opened::open(config, &capture_budget).await?,
+        Part::Deliver => bus::Opened::join(config).await?,
+    };
+    own_data_dir(config)?;
+    name_instance(config, bus.instance().await?)?;
+    let mut budgets = match part {
+        Part::Whole | Part::Capture => vec![("capture".to_string(), capture_budget)],
+        Part::Deliver => Vec::new(),
+    };
+    let sinks = match part {
+        Part::Whole | Part::Deliver => sinks(config, &bus, &mut budgets)?,
+        Part::Capture => Vec::new(),
+    };
+    let settings = PipelineConfig {
+        partitions: bus.partitions(),
+        budgets,
+        journal: bus.probe(),
+        source_inspect: Some(factory(config, None)?),
+        is_shared: bus.is_shared(),
+        ..PipelineConfig::default()
+    };
+    let keeping = bus.keeping(config)?;
+    let running = match part {
+        Part::Whole => Pipeline::start(settings, Box::new(source), bus.writer(), sinks).await?,
+        Part::Capture => {
+            let elsewhere = config.sinks.iter().map(|sink| sink.name.clone()).collect();
+            Pipeline::capture(settings, Box::new(source), bus.writer(), elsewhere).await?
+        }
+        Part::Deliver => Pipeline::deliver(settings, source.handle(), bus.writer(), sinks).await?,
+    };
+    tokio::spawn(keeping);
+    Ok(running)
+}
+
+/// A request to an object store costs time and money: commits there are further apart, and more so where they take long.
+fn pace(config: &Config, sink: &SinkConfig) -> Pace {
+    let (interval, slowest) = match &sink.kind {
+        SinkKind::Delta { path: Lake::Bucket(_), .. } => (Duration::from_secs(1), Duration::from_secs(5)),
+        _ => (Duration::ZERO, Duration::ZERO),
+    };
+    let interval = config.commit_interval.max(interval);
+    Pace { interval, slowest: slowest.max(interval), ..Pace::default() }
+}
+
+fn sinks(config: &Config, bus: &bus::Opened, budgets: &mut Vec<(String, Budget)>) -> Result<Vec<SinkSpec>> {
+    let spec = |sink: &SinkConfig| {
+        let budget = Budget::new(config.memory.sink_bytes);
+        budgets.push((format!("sink {}", sink.name), budget.clone()));
+        let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
+        spec.pace = pace(config, sink);
+        spec.inspect = Some(factory(config, Some(sink))?);
+        Ok(spec)
+    };
+    config.sinks.iter().map(spec).collect()
+}
+
+/// May the whole pipeline be started here for a moment? Not while a process captures elsewhere, which that would end.
+pub async fn may_capture(config: &Config) -> Result<()> {
+    bus::may_capture(config).await
+}
