@@ -18,6 +18,9 @@ pub(crate) struct Group {
     /// Per partition the position at which a change brought another schema: one below it is a replay, since within a
     /// partition positions go back by nothing else.
     since: BTreeMap<u32, Position>,
+    /// The partitions that have told of changes under the present schema, and the one that did last.
+    told: BTreeSet<u32>,
+    told_last: u32,
     /// The highest position that was collected.
     pub highest: Position,
     /// Its changes are skipped.
@@ -41,6 +44,8 @@ impl Group {
             meter: meters.of(&first.schema.table),
             schema: first.schema.clone(),
             since: BTreeMap::from([(partition, first.position)]),
+            told: BTreeSet::from([partition]),
+            told_last: partition,
             highest: first.position,
             changes: Vec::new(),
             messages: Vec::new(),
@@ -61,6 +66,18 @@ impl Group {
     pub fn follow(&mut self, change: &Change, partition: u32) {
         self.schema = change.schema.clone();
         self.since.insert(partition, change.position);
+        self.told = BTreeSet::from([partition]);
+        self.told_last = partition;
+    }
+
+    /// A change under the present schema, which another partition may have brought.
+    pub fn tell(&mut self, change: &Change, partition: u32) {
+        if self.told_last != partition {
+            self.told_last = partition;
+            if self.told.insert(partition) {
+                self.since.insert(partition, change.position);
+            }
+        }
     }
 
     fn push(&mut self, change: Change, message: FetchedMessage) {
@@ -257,7 +274,9 @@ mod tests {
         assert!(group.is_replay(&change(1, 5), 0), "partition 0 told of 10 before");
         assert!(!group.is_replay(&change(1, 5), 1), "partition 1 is only behind");
         assert!(!group.is_replay(&change(2, 5), 0), "the schema is the same: the guard decides");
-        group.follow(&change(1, 5), 1);
-        assert!(group.is_replay(&change(2, 4), 1) && !group.is_replay(&change(2, 12), 0));
+        group.tell(&change(2, 12), 1);
+        assert!(group.is_replay(&change(1, 5), 1), "partition 1 has told of 12 under the new schema, too");
+        group.follow(&change(1, 15), 1);
+        assert!(group.is_replay(&change(2, 4), 1) && group.is_replay(&change(2, 9), 0) && !group.is_replay(&change(2, 12), 0));
     }
 }

@@ -271,7 +271,9 @@ impl Deliver {
         if group.parked || group.is_replay(&change, message.partition) {
             return Ok(());
         }
-        if !group.has_schema(&change) {
+        if group.has_schema(&change) {
+            group.tell(&change, message.partition);
+        } else {
             self.write(group).await?;
             group.follow(&change, message.partition);
         }
