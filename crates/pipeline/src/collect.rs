@@ -277,6 +277,10 @@ mod tests {
         group.tell(&change(2, 12), 1);
         assert!(group.is_replay(&change(1, 5), 1), "partition 1 has told of 12 under the new schema, too");
         group.follow(&change(1, 15), 1);
-        assert!(group.is_replay(&change(2, 4), 1) && group.is_replay(&change(2, 9), 0) && !group.is_replay(&change(2, 12), 0));
+        assert!(
+            group.is_replay(&change(2, 4), 1)
+                && group.is_replay(&change(2, 9), 0)
+                && !group.is_replay(&change(2, 12), 0)
+        );
     }
 }

@@ -369,6 +369,9 @@ pub(super) fn judge(error: Error) -> Error {
         Some("58P01") => true,
         // A text of the log that the server can't turn into UTF-8: no reader gets past it.
         Some("22021" | "22P05") => true,
+        // The server finds no name for a table's file in its own log, and never will from where this slot begins: seen on 15
+        // with TRUNCATE and DDL around a new slot.
+        Some("XX000") => says("could not map filenode"),
         Some("55000") => says("can no longer") || says("invalidated") || says("cannot read from logical"),
         _ => false,
     };
@@ -392,6 +395,26 @@ async fn status_every(admin: &mut Connection) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_the_server_itself_cannot_decode_is_a_lost_one_and_other_errors_are_not() {
+        let judged = |sqlstate: &str, message: &str| {
+            let told = tidewire_pgwire::PgError {
+                severity: "ERROR".into(),
+                sqlstate: sqlstate.into(),
+                message: message.into(),
+                hint: None,
+                table: None,
+                column: None,
+                constraint: None,
+            };
+            judge(Error::unavailable(format!("PostgreSQL says {told}")).caused_by(told)).kind()
+        };
+        assert_eq!(judged("XX000", "could not map filenode \"base/1/2\" to relation OID"), ErrorKind::Lost);
+        assert_eq!(judged("22021", "invalid byte sequence"), ErrorKind::Lost);
+        assert_eq!(judged("XX000", "something else"), ErrorKind::Unavailable);
+        assert_eq!(judged("57P01", "terminating connection"), ErrorKind::Unavailable);
+    }
 
     #[test]
     fn a_new_log_goes_on_above_the_old_one() {
