@@ -42,6 +42,11 @@ fn a_new_column_that_is_seen_empty_before_its_transaction_is_no_fault() {
     failed_once(6317);
 }
 
+#[test]
+fn an_older_schema_that_is_told_once_more_on_one_partition_empties_no_column_that_another_brought() {
+    failed_once(8582);
+}
+
 fn open(name: &'static str, buses: &Buses) -> Bus {
     buses.lock().unwrap().entry(name).or_insert_with(|| Bus::new(&Stage::new(1, None), false)).clone()
 }
