@@ -7,11 +7,20 @@ commits   filling, commits of 1,000, 10,000 and 100,000 changes (keys uniform, z
 touched   commits of 10,000 changes that touch all of 1,000 files
 long      1,000 commits on 5M rows: what lies in the folder, bytes written, scans by DuckDB and polars before and after
 merge     deltalake's MERGE of 10,000 changes into 5M rows
-Give it the machine alone; the load that it saw is printed.
+At the end all figures with goals once more, beside their goals. Give it the machine alone; the load that it saw is printed.
 """
 import argparse, datetime, decimal, glob, json, os, random, shutil, statistics, subprocess, sys, tempfile, time
 
 PARTS = ["commits", "touched", "long", "merge"]
+# What was measured and has a goal: a name, as it came, the goal.
+GOALS = []
+# Medians of commits of 10,000 changes of uniform keys, by rows, in milliseconds.
+MEDIANS = {}
+
+
+def goal(name, value, form, most=None, least=None):
+    reached = value <= most if least is None else value >= least
+    GOALS.append([name, form % value, form % (most if least is None else least), "yes" if reached else "no"])
 
 
 # As `tidewire` sets them for itself: glibc gives memory back.
@@ -52,9 +61,21 @@ def commits(o):
             times.append([rows, "{:,}".format(found["changes"]), found["keys"].lower()]
                          + ["%.1f" % found[k] for k in ("median_ms", "p90_ms", "p99_ms", "max_ms", "cpu_ms")]
                          + ["%d MB" % found["memory_mb"], found["load"]])
+            which = "%s, %s changes, %s" % (rows, found["changes"], found["keys"].lower())
+            if found["changes"] == 10_000:
+                goal("commits of %s: p99 / median" % which, found["p99_ms"] / found["median_ms"], "%.1f", most=4)
+                goal("commits of %s: memory, MB" % which, found["memory_mb"], "%d", most=105)
+                if found["keys"] == "Uniform":
+                    MEDIANS[found["rows"]] = found["median_ms"]
         else:
+            goal("index of %s: bytes a key" % rows, max(found["bytes_a_key"], found["bytes_a_key_rebuilt"]), "%.1f", most=40)
+            if found["rows"] == 20_000_000:
+                goal("index of 20M: built anew, s", found["rebuild_s"], "%.1f", most=60)
+                goal("index of 20M: 10,000 keys looked up, ms", found["median_ms"], "%.1f", most=10)
             index.append([rows, "%.1f" % found["bytes_a_key"], "%.1f" % found["bytes_a_key_rebuilt"],
                           "%.1f" % found["median_ms"], "%.1f s" % found["rebuild_s"], found["files"], found["load"]])
+    if {1_000_000, 20_000_000} <= MEDIANS.keys():
+        goal("median at 20M / at 1M", MEDIANS[20_000_000] / MEDIANS[1_000_000], "%.2f", most=1.3)
     table("Filling", ["rows", "rows/s", "CPU µs a row", "upkeep after it", "memory", "load"], fills)
     table("Commits, 50 after 3 (milliseconds)",
           ["rows", "changes", "keys", "median", "p90", "p99", "longest", "CPU with upkeep", "memory", "load"], times)
@@ -107,6 +128,7 @@ def written_files(folder):
 def long(o):
     folder = tempfile.mkdtemp(prefix="tidewire-bench-long-")
     words = [o.binary, "long", str(o.rows), str(o.commits), "--wait", "--folder", folder]
+    words += ["--struck=" + o.struck] if o.struck else []
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         before = json.loads(process.stdout.readline())
@@ -137,6 +159,12 @@ def long(o):
                  found[k] for k in ("median_ms", "p99_ms", "max_ms"))],
              ["CPU a commit, with upkeep", "", "%.0f ms" % found["cpu_ms"]],
              ["memory at most", "", "%d MB" % found["memory_mb"]], ["load", "", found["load"]]]
+    of = "after %d commits: " % o.commits
+    for name, seconds in scanned[1].items():
+        goal(of + "scan by %s / before" % name, seconds / scanned[0][name], "%.2f", most=1.5)
+    goal(of + "bytes written a byte of change", found["written_per_byte"], "%.2f", most=4)
+    goal(of + "p99 / median", found["p99_ms"] / found["median_ms"], "%.1f", most=4)
+    goal(of + "memory, MB", found["memory_mb"], "%d", most=105)
     table("%d commits of 10,000 changes on %s rows" % (o.commits, millions(o.rows)), ["", "before", "after"], rows)
 
 
@@ -169,6 +197,9 @@ def merge(o):
     took = took[1:]
     table("deltalake %s, MERGE of 10,000 rows into 5M" % deltalake.__version__, ["median", "shortest", "longest", "load"],
           [["%.2f s" % f(took) for f in (statistics.median, min, max)] + [load()]])
+    if 5_000_000 in MEDIANS:
+        times = statistics.median(took) * 1e3 / MEDIANS[5_000_000]
+        goal("10,000 changes at 5M: MERGE / ours", times, "%.0f", least=30)
 
 
 def main():
@@ -178,11 +209,15 @@ def main():
     a.add_argument("--commits", type=int, default=1000, help="commits of the part `long`")
     a.add_argument("--rows", type=int, default=5_000_000, help="rows of the part `long`")
     a.add_argument("--only", default=",".join(PARTS))
-    o = a.parse_args()
+    a.add_argument("--struck", help="part of struck rows at which `long` has files written anew")
+    o, began = a.parse_args(), time.time()
     print("%s, %d cores, load %s" % (datetime.date.today(), os.cpu_count(), load()))
     for part in PARTS:
         if part in o.only.split(","):
             globals()[part](o)
+    # Memory: 100 MB and the batch, 10,000 changes of about 145 bytes and as much again as columns.
+    table("Goals", ["", "measured", "goal", "reached"], GOALS)
+    print("\nTook %.0f s, load %s" % (time.time() - began, load()))
 
 
 if __name__ == "__main__":

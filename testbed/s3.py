@@ -1,8 +1,9 @@
 """An S3 server on loopback (moto) that makes faults on demand. Prints its port, and ends when its stdin does.
 
-    GET /_fault?method=PUT&part=.json&times=2&what=busy     the next requests whose path has `part` in it go wrong
+    GET /_fault?method=PUT&part=.json&times=2&what=busy     the next requests whose path and query have `part` in them go wrong
     GET /_copy?bucket=B&to=FOLDER                           writes all objects of a bucket below a folder
     GET /_bucket?name=B                                     makes a bucket
+    GET /_waiting                                           how many requests wait, and how many faults nobody met yet
 
 what: busy (503, nothing is done), lost (done, but the connection ends without an answer), cut (ends in the middle of the
 request), slow (done three seconds later), forget (If-None-Match is overlooked), wait (nothing happens until `/_resume`).
@@ -31,6 +32,7 @@ class Server:
     def __init__(self):
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.lock, self.faults, self.resumed = threading.Lock(), [], threading.Event()
+        self.waiting = 0
         self.client = None
 
     def __call__(self, environ, answer):
@@ -38,14 +40,16 @@ class Server:
         if path.startswith("/_"):
             wanted = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
             self.command(path[2:], wanted)
-            answer("200 OK", [("Content-Length", "0")])
-            return []
-        return self.serve(environ, answer, self.fault_of(environ["REQUEST_METHOD"], path))
+            facts = b"%d %d" % (self.waiting, sum(fault["times"] for fault in self.faults))
+            answer("200 OK", [("Content-Length", str(len(facts)))])
+            return [facts]
+        asked = path + "?" + environ["QUERY_STRING"]
+        return self.serve(environ, answer, self.fault_of(environ["REQUEST_METHOD"], asked))
 
-    def fault_of(self, method, path):
+    def fault_of(self, method, asked):
         with self.lock:
             for fault in self.faults:
-                if fault["method"] == method and fault["part"] in path and fault["times"] > 0:
+                if fault["method"] == method and fault["part"] in asked and fault["times"] > 0:
                     fault["times"] -= 1
                     return fault["what"]
         return None
@@ -71,12 +75,20 @@ class Server:
         if fault == "slow":
             time.sleep(3)
         if fault == "wait":
-            self.resumed.wait()
+            self.wait()
         done = self.moto(environ, answer)
         if fault == "lost":
             list(done)
             connection.shutdown(socket.SHUT_RDWR)
         return done
+
+    def wait(self):
+        with self.lock:
+            self.waiting += 1
+            resumed = self.resumed
+        resumed.wait()
+        with self.lock:
+            self.waiting -= 1
 
     def command(self, what, wanted):
         if what == "fault":
@@ -85,8 +97,8 @@ class Server:
         elif what == "resume":
             with self.lock:
                 self.faults.clear()
-            self.resumed.set()
-            self.resumed = threading.Event()
+                self.resumed.set()
+                self.resumed = threading.Event()
         elif what == "bucket":
             self.client.create_bucket(Bucket=wanted["name"])
         elif what == "copy":

@@ -93,3 +93,25 @@ fn a_damaged_table_of_the_lake_is_parked_alone_and_copied_anew_when_its_folder_i
     assert_eq!(place.duckdb("count(*), max(id)", "public.a"), "101|1000");
     place.tidewire(&["reconcile"], &[]).is(0);
 }
+
+#[test]
+fn a_second_pipeline_of_one_name_waits_while_the_first_writes_the_lake() {
+    let server = server();
+    server.psql(TABLES);
+    let first = Place::lake(&server.url());
+    let mut run = first.run();
+    run.until("the rows are there", |_| {
+        first.path("lake/public/b").exists() && first.duckdb("count(*)", "public.b") == "50"
+    });
+    let lake = format!("{{lake: {{delta: {{path: '{}'}}}}}}", first.path("lake").display());
+    let second = Place::new(&format!("{{url: '{}'}}", server.url()), &lake);
+    let mut other = second.run();
+    other.until("it says why it waits", |other| {
+        other.errors().contains("another instance of the pipeline main writes these tables")
+    });
+    server.psql("UPDATE a SET v = 'sent'; DELETE FROM b WHERE id > 40");
+    run.until("the first goes on", |_| first.duckdb("count(*)", "public.b") == "40");
+    first.tidewire(&["reconcile"], &[]).is(0);
+    other.stop().is(0);
+    run.stop().is(0);
+}

@@ -107,3 +107,22 @@ impl Due {
         self.moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn commits_that_take_long_come_further_apart_as_far_as_the_pace_allows() {
+        let (second, slowest) = (Duration::from_secs(1), Duration::from_secs(5));
+        let mut due = Due::new(Pace { interval: second, slowest, ..Pace::default() });
+        let mut after = |millis| {
+            due.committed(Duration::from_millis(millis));
+            due.interval
+        };
+        assert_eq!([20, 600, 9000, 100].map(&mut after), [second, Duration::from_millis(2400), slowest, second]);
+        let mut fixed = Due::new(Pace { interval: second, slowest: Duration::ZERO, ..Pace::default() });
+        fixed.committed(Duration::from_secs(3));
+        assert_eq!(fixed.interval, second, "a folder's commits keep their pace");
+    }
+}

@@ -72,7 +72,7 @@ impl S3 {
         self.command(&format!("bucket?name={name}"));
     }
 
-    /// The next `times` requests with this method and `part` in their path go wrong; how: see testbed/s3.py.
+    /// The next `times` requests with this method and `part` in their path or query go wrong; how: see testbed/s3.py.
     pub fn fault(&self, method: &str, part: &str, times: u32, what: &str) {
         self.command(&format!("fault?method={method}&part={part}&times={times}&what={what}"));
     }
@@ -82,17 +82,25 @@ impl S3 {
         self.command("resume");
     }
 
+    /// How many requests are still to go wrong.
+    pub fn unmet(&self) -> usize {
+        let answer = self.command("waiting");
+        let unmet = answer.rsplit(' ').next().and_then(|number| number.trim().parse().ok());
+        unmet.unwrap_or_else(|| panic!("no number: {answer}"))
+    }
+
     /// Writes all objects of a bucket into a folder.
     pub fn copy(&self, bucket: &str, to: &Path) {
         self.command(&format!("copy?bucket={bucket}&to={}", to.display()));
     }
 
-    fn command(&self, what: &str) {
+    fn command(&self, what: &str) -> String {
         let mut stream = TcpStream::connect(self.addr).expect("the server listens");
         write!(stream, "GET /_{what} HTTP/1.1\r\nHost: s3\r\nConnection: close\r\n\r\n").expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         assert!(answer.starts_with("HTTP/1.1 200"), "{what}: {answer}");
+        answer
     }
 }
 

@@ -4,7 +4,8 @@
 //! bench_delta commits ROWS …       filling, then commits of 1,000, 10,000 and 100,000 changes; the index. --short: only those
 //!                                  of 10,000 changes of uniform keys
 //! bench_delta touched ROWS FILES   commits of 10,000 changes that touch all of so many files
-//! bench_delta long ROWS COMMITS    many commits: what lies in the folder afterwards. --folder F keeps it
+//! bench_delta long ROWS COMMITS    many commits: what lies in the folder afterwards. --folder F keeps it; --struck=0.15 has
+//!                                  files written anew when that part of them is struck
 //! ```
 
 mod mixed;
@@ -184,7 +185,11 @@ async fn touched(folder: &Path, rows: u64, files: u64) -> Result<()> {
 }
 
 async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
-    let mut bench = Bench::open(Config::new(folder, "bench", "lake")).await?;
+    let mut config = Config::new(folder, "bench", "lake");
+    if let Some(part) = std::env::args().find_map(|a| a.strip_prefix("--struck=")?.parse().ok()) {
+        config.upkeep.struck_part = part;
+    }
+    let mut bench = Bench::open(config).await?;
     bench.fill(rows, 100_000).await?;
     bench.rest().await?;
     say(json!({"part": "before", "rows": rows, "folder": sizes_in(&folder.join("public/orders"))}));

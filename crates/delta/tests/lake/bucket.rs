@@ -1,5 +1,7 @@
 //! The lake in a bucket of an S3 server that makes faults.
 
+mod kills;
+
 use crate::support::readers::{check_far, python, Far};
 use crate::support::work::{state_after, KeyKind, Random, Source};
 use crate::support::*;
@@ -184,6 +186,34 @@ async fn busy_slow_and_cut_answers_delay_a_commit_and_change_nothing() {
     commit(&mut sink, &source, at, source.log.len()).await.unwrap();
     sink.settle().await.unwrap();
     place.check(&config, &source.schema, &source.sorted()).await;
+}
+
+#[tokio::test]
+async fn large_files_go_up_in_parts_and_what_is_cut_or_lost_of_them_is_sent_again() {
+    let place = Place::new();
+    let mut bucket = place.bucket(&place.server.endpoint(), "cache");
+    bucket.timeout = Duration::from_secs(10);
+    let config = Config::in_bucket(Bucket::new(bucket).unwrap(), "p", "lake");
+    let schema = schema("t", vec![column("id", Kind::Int32, 1), column("v", Kind::Text, 2)], Key::Columns(vec![0]));
+    let mut random = Random::new(14);
+    let mut text = || -> String { (0..1 << 20).map(|_| char::from(b' ' + random.below(94) as u8)).collect() };
+    let rows: Vec<Values> = (10..26).map(|id: u32| vec![Some(id.to_string()), Some(text())]).collect();
+    let as_row = |values: &Values| row(&values.iter().map(Option::as_deref).collect::<Vec<_>>());
+    let mut sink = open(&config).await;
+    // A part, and then the end, whose answer says that it is done.
+    place.server.fault("PUT", "uploadId", 1, "cut");
+    place.server.fault("PUT", "uploadId", 1, "busy");
+    place.server.fault("POST", "uploadId", 1, "lost");
+    write(&mut sink, &schema, rows.iter().map(|row| change(&schema, Op::Create, 1, 0, as_row(row))).collect()).await;
+    sink.commit(&progress(&schema, 16, 1)).await.unwrap();
+    assert_eq!(inspect(&config, &schema, None).await.0, rows);
+    let copy = tempfile::tempdir().unwrap();
+    place.server.copy("lake", copy.path());
+    validator::check(&copy.path().join("some/where/public/t"));
+    let files = std::fs::read_dir(copy.path().join("some/where/public/t")).unwrap();
+    let longest = files.map(|file| file.unwrap().metadata().unwrap().len()).max().unwrap();
+    assert!(longest > 12 << 20, "{longest} bytes are no two parts");
+    assert_eq!(place.server.unmet(), 0, "faults that nobody met");
 }
 
 #[tokio::test]
