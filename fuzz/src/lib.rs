@@ -121,7 +121,7 @@ pub(crate) fn debezium_modes(which: u8) -> Modes {
     set("decimal.handling.mode", decimals[usize::from(which) % 3]);
     set("time.precision.mode", times[rest % 5]);
     for (at, (property, value)) in others.into_iter().enumerate() {
-        if rest / 5 >> at & 1 == 1 {
+        if ((rest / 5) >> at) & 1 == 1 {
             set(property, value);
         }
     }

@@ -238,7 +238,7 @@ pub fn rows_of(
     let (file, metadata) = load(&store, &path, PageIndexPolicy::Skip)?;
     let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata);
     let at_once = rows_at_once(builder.metadata(), &ProjectionMask::all()).min(ROWS_SIDE_BY_SIDE);
-    file.fetch([0..file.len()])?;
+    file.fetch(std::iter::once(0..file.len()))?;
     let reader = builder.with_batch_size(at_once).build().map_err(|e| unreadable(&store, &path, &e))?;
     let mut first = 0u32;
     Ok(reader.map(move |batch| {

@@ -41,7 +41,7 @@ fn changes(schema: &Arc<Schema>) -> Vec<Change> {
         let (id, customer, amount) =
             (n.to_string(), (n * 7919 % 100_000).to_string(), format!("{}.{:02}", n % 10_000, n % 100));
         let (placed, changed) =
-            (format!("2026-11-{:02} 12:34:56.{:06}", n % 28 + 1, n % 1_000_000 | 1), "2026-11-30 01:02:03.456789+00");
+            (format!("2026-11-{:02} 12:34:56.{:06}", n % 28 + 1, (n % 1_000_000) | 1), "2026-11-30 01:02:03.456789+00");
         let texts =
             [&id, &customer, "shipped", &amount, &placed, changed, "t", "left with the neighbour, \"no\" answer"];
         let row = |is_key: bool| {

@@ -160,7 +160,7 @@ impl Deliver {
         self.is_careful = true;
         let began = tokio::time::Instant::now();
         // Another process may have captured the rest and gone: that it isn't there says nothing of the bus.
-        while !self.is_capturing() && !(self.shared.is_far && began.elapsed() >= LOOK_AGAIN) {
+        while !(self.is_capturing() || (self.shared.is_far && began.elapsed() >= LOOK_AGAIN)) {
             self.state.pulse.beat(self.shared.clock.now());
             stop.unless(tokio::time::sleep(STALL)).await?;
         }

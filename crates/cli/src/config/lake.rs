@@ -10,7 +10,7 @@ use tidewire_change::Result;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lake {
     Folder(PathBuf),
-    Bucket(Bucket),
+    Bucket(Box<Bucket>),
 }
 
 /// A bucket of an object store. What is `None` comes from the environment or the machine's role.
@@ -62,12 +62,12 @@ pub fn place(section: &Section, folder: &Path) -> Result<Lake> {
         (Some(_), None) => return Err(section.bad("access_key_id", "needs `secret_access_key`, too")),
         (None, Some(_)) => return Err(section.bad("secret_access_key", "needs `access_key_id`, too")),
     };
-    Ok(Lake::Bucket(Bucket {
+    Ok(Lake::Bucket(Box::new(Bucket {
         url: path,
         endpoint,
         region: section.text("region")?,
         keys,
         account_key: section.text("account_key")?.map(Secret::new),
         service_account: section.text("service_account")?.map(|file| beside(folder, &file)),
-    }))
+    })))
 }

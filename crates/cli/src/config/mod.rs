@@ -109,7 +109,7 @@ pub enum SinkKind {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bus {
     Journal(JournalConfig),
-    Kafka(KafkaConfig),
+    Kafka(Box<KafkaConfig>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -247,7 +247,7 @@ fn bus(root: &Section, folder: &Path, name: &str) -> Result<Bus> {
     let Some(section) = root.section("bus")? else { return Ok(Bus::Journal(journal(root)?)) };
     match section.only()? {
         ("kafka", section) if root.section("journal")?.is_none() => {
-            Ok(Bus::Kafka(kafka::kafka(&section, folder, name)?))
+            Ok(Bus::Kafka(Box::new(kafka::kafka(&section, folder, name)?)))
         }
         ("kafka", _) => Err(root.bad("journal", "says nothing here: `bus` takes the journal's place")),
         (other, _) => unreachable!("the table of keys has no bus `{other}`"),

@@ -62,7 +62,10 @@ pub fn plan(json: &str, brokers: Option<&str>) -> Result<Plan> {
     Ok(Plan { fates: plan.fates, yaml })
 }
 
-fn properties_of(json: &str) -> Result<(Option<String>, Vec<(String, String)>)> {
+/// A connector's name, if the JSON has one, and its properties.
+type Given = (Option<String>, Vec<(String, String)>);
+
+fn properties_of(json: &str) -> Result<Given> {
     let wrong = |what: &str| Error::invalid(format!("the connector's JSON {what}"));
     let parsed: serde_json::Value = serde_json::from_str(json).map_err(|e| wrong(&format!("can't be read: {e}")))?;
     let mut object = match parsed {

@@ -203,7 +203,7 @@ pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> R
 
 fn open_whole(store: &Store, name: &str) -> Result<Reader> {
     let reader = store.open_named(name)?;
-    reader.fetch([0..reader.len()])?;
+    reader.fetch(std::iter::once(0..reader.len()))?;
     Ok(reader)
 }
 

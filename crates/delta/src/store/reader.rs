@@ -134,7 +134,7 @@ impl Spooled {
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let length = (buffer.len() as u64).min(self.size.saturating_sub(at));
-        if let Err(error) = self.fetch([at..at + length]) {
+        if let Err(error) = self.fetch(std::iter::once(at..at + length)) {
             let text = error.to_string();
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             return Err(io::Error::other(text));

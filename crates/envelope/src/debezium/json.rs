@@ -138,7 +138,7 @@ pub(super) fn read_binary(text: &[u8], mode: BinaryMode, out: &mut Vec<u8>) -> O
         return read_base64(text, out);
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return None;
     }
     for pair in text.chunks_exact(2) {

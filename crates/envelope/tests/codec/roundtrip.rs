@@ -271,6 +271,9 @@ impl Cell {
     }
 }
 
+/// Type and text of a value, a name, and what stands before and after.
+type Drawn = ((Type, Vec<u8>), String, u8, u8);
+
 fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
     let value = prop_oneof![3 => scalar(), 1 => array()];
     let columns = prop::collection::vec((value, "[a-z\"\\\\é]{1,6}", 0u8..8, 0u8..8), 1..6);
@@ -280,7 +283,7 @@ fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
             1 => Cell::Unchanged,
             _ => Cell::Text(text.to_vec()),
         };
-        let column = |(index, ((ty, _), name, ..)): (usize, &((Type, Vec<u8>), String, u8, u8))| Column {
+        let column = |(index, ((ty, _), name, ..)): (usize, &Drawn)| Column {
             name: format!("{name}{index}"),
             ty: ty.clone(),
             attribute: index as i32 + 1,
