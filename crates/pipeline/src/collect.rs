@@ -15,12 +15,7 @@ pub(crate) fn origin(message: &FetchedMessage) -> Origin {
 pub(crate) struct Group {
     pub table: String,
     pub schema: Arc<Schema>,
-    /// Per partition the position at which a change brought another schema: one below it is a replay, since within a
-    /// partition positions go back by nothing else.
-    since: BTreeMap<u32, Position>,
-    /// The partitions that have told of changes under the present schema, and the one that did last.
-    told: BTreeSet<u32>,
-    told_last: u32,
+    told: Told,
     /// The highest position that was collected.
     pub highest: Position,
     /// Its changes are skipped.
@@ -34,6 +29,32 @@ pub(crate) struct Group {
     pub meter: Arc<TableMeter>,
 }
 
+/// Per partition the highest position that it has told of: one below it is a replay, since within a partition positions go
+/// back by nothing else. The partition that told last is at hand.
+struct Told {
+    partition: u32,
+    highest: Position,
+    others: BTreeMap<u32, Position>,
+}
+
+impl Told {
+    fn by(&self, partition: u32) -> Option<Position> {
+        match partition == self.partition {
+            true => Some(self.highest),
+            false => self.others.get(&partition).copied(),
+        }
+    }
+
+    fn note(&mut self, partition: u32, position: Position) {
+        if partition != self.partition {
+            self.others.insert(self.partition, self.highest);
+            self.highest = self.others.get(&partition).copied().unwrap_or(position);
+            self.partition = partition;
+        }
+        self.highest = self.highest.max(position);
+    }
+}
+
 impl Group {
     fn new(first: &Change, partition: u32, rules: &Rules, meters: &Meters) -> Self {
         let table = first.schema.table.to_string();
@@ -43,9 +64,7 @@ impl Group {
             table,
             meter: meters.of(&first.schema.table),
             schema: first.schema.clone(),
-            since: BTreeMap::from([(partition, first.position)]),
-            told: BTreeSet::from([partition]),
-            told_last: partition,
+            told: Told { partition, highest: first.position, others: BTreeMap::new() },
             highest: first.position,
             changes: Vec::new(),
             messages: Vec::new(),
@@ -54,33 +73,24 @@ impl Group {
     }
 
     /// Whether a change says something about this group's rows that was said before: it came under another schema, and its
-    /// partition had told of a later change when the schema changed there. What another partition tells late is no replay.
+    /// partition has told of a later one. What another partition tells late is no replay. Rows of placed reads that came
+    /// under two schemas may share a position.
     pub fn is_replay(&self, change: &Change, partition: u32) -> bool {
-        !self.has_schema(change) && self.since.get(&partition).is_some_and(|since| change.position < *since)
+        let told = self.told.by(partition);
+        let was_told = |told| change.position < told || (change.position == told && change.op != Op::Read);
+        !self.has_schema(change) && told.is_some_and(was_told)
     }
 
     pub fn has_schema(&self, change: &Change) -> bool {
         Arc::ptr_eq(&self.schema, &change.schema) || self.schema == change.schema
     }
 
-    pub fn follow(&mut self, change: &Change, partition: u32) {
+    pub fn follow(&mut self, change: &Change) {
         self.schema = change.schema.clone();
-        self.since.insert(partition, change.position);
-        self.told = BTreeSet::from([partition]);
-        self.told_last = partition;
-    }
-
-    /// A change under the present schema, which another partition may have brought.
-    pub fn tell(&mut self, change: &Change, partition: u32) {
-        if self.told_last != partition {
-            self.told_last = partition;
-            if self.told.insert(partition) {
-                self.since.insert(partition, change.position);
-            }
-        }
     }
 
     fn push(&mut self, change: Change, message: FetchedMessage) {
+        self.told.note(message.partition, change.position);
         self.bytes += message.value.len();
         self.highest = self.highest.max(change.position);
         self.changes.push(change);
@@ -270,17 +280,19 @@ mod tests {
             after: None,
         };
         let mut group = Group::new(&change(1, 3), 0, &Rules::default(), &Meters::default());
-        group.follow(&change(2, 10), 0);
+        let tell = |group: &mut Group, source_id, commit, partition| {
+            let change = change(source_id, commit);
+            group.follow(&change);
+            group.told.note(partition, change.position);
+        };
+        tell(&mut group, 2, 10, 0);
         assert!(group.is_replay(&change(1, 5), 0), "partition 0 told of 10 before");
         assert!(!group.is_replay(&change(1, 5), 1), "partition 1 is only behind");
         assert!(!group.is_replay(&change(2, 5), 0), "the schema is the same: the guard decides");
-        group.tell(&change(2, 12), 1);
-        assert!(group.is_replay(&change(1, 5), 1), "partition 1 has told of 12 under the new schema, too");
-        group.follow(&change(1, 15), 1);
-        assert!(
-            group.is_replay(&change(2, 4), 1)
-                && group.is_replay(&change(2, 9), 0)
-                && !group.is_replay(&change(2, 12), 0)
-        );
+        tell(&mut group, 1, 5, 1);
+        tell(&mut group, 2, 12, 0);
+        assert!(group.is_replay(&change(1, 5), 1), "partition 1 told of this one, though under the schema before");
+        assert!(!group.is_replay(&change(1, 6), 1), "and of no later one");
+        assert!(group.is_replay(&change(1, 11), 0) && !group.is_replay(&change(1, 13), 0));
     }
 }

@@ -271,11 +271,9 @@ impl Deliver {
         if group.parked || group.is_replay(&change, message.partition) {
             return Ok(());
         }
-        if group.has_schema(&change) {
-            group.tell(&change, message.partition);
-        } else {
+        if !group.has_schema(&change) {
             self.write(group).await?;
-            group.follow(&change, message.partition);
+            group.follow(&change);
         }
         collected.push(index, change, message);
         if collected.groups[index].is_full() {
