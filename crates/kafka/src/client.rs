@@ -84,7 +84,7 @@ impl Client {
         locked(&self.notes.trouble).take()
     }
 
-    /// Partitions of a topic; none: no such topic. For consumers: a producer's question may make the topic.
+    /// Partitions of a topic; none: no such topic. A producer's question may make the topic: it asks for those that are there.
     pub fn partitions(&self, topic: &str) -> Result<Option<u32>> {
         let name = c_name(topic)?;
         let mut metadata: *const c::rd_kafka_metadata = std::ptr::null();

@@ -10,7 +10,7 @@ use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{mpsc, Arc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidewire_change::{topic, Checkpoint, Error, ErrorKind, Message, Result, Schema};
 use tidewire_envelope::native;
 use tokio::runtime::Handle;
@@ -38,6 +38,8 @@ const INIT_MS: i32 = 30_000;
 
 /// Who is fenced waits so long before he looks for who did it: the other one writes that down first.
 const SUCCESSOR: Duration = Duration::from_secs(2);
+/// How long a producer may take to hear of partitions that were just made.
+const PARTITIONS_TOLD: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writer {
     config: Config,
@@ -286,8 +288,12 @@ impl Writer {
                 None if !is_internal => named.push((name.clone(), topic.clone())),
                 _ => {}
             }
-            let made = made(&self.admin, &wanted, session.made.get(&name).copied(), self.config.replication)?;
+            let known = session.made.get(&name).copied();
+            let made = made(&self.admin, &wanted, known, self.config.replication)?;
             let target = Target { handle: session.producer.topic(&name)?, is_compacted: made.is_compacted };
+            if known.is_some_and(|known| known.partitions < made.partitions) {
+                learn_partitions(&session.producer, &name, made.partitions)?;
+            }
             session.made.insert(name, made);
             session.targets.insert(topic.clone(), target);
         }
@@ -328,6 +334,19 @@ fn made(admin: &Admin, wanted: &Wanted, known: Option<Made>, replication: Option
         admin.raise(&wanted.name, wanted.partitions)?;
     }
     Ok(Made { partitions: known.partitions.max(wanted.partitions), ..known })
+}
+
+/// Partitions that were just made: a producer refuses what goes to one that it hasn't heard of.
+fn learn_partitions(producer: &Producer, topic: &str, wanted: u32) -> Result<()> {
+    let until = Instant::now() + PARTITIONS_TOLD;
+    while producer.client().partitions(topic)?.is_none_or(|told| told < wanted) {
+        if Instant::now() >= until {
+            let message = format!("the brokers don't tell yet that topic {topic} has {wanted} partitions");
+            return Err(Error::unavailable(message));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// A copy of an error that several appends share.
