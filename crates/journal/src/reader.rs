@@ -10,11 +10,13 @@ use crate::state::{Segment, Shared, State};
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidewire_change::{Boundary, Error, Progress, Result, TopicPartition};
-use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched, FetchedMessage};
+use tidewire_connector::{BoxFuture, Budget, BusReader, Credit, Fetched, FetchedMessage};
+use tokio::task::JoinHandle;
 
 /// Reads the journal for one sink; made by `Journal::reader`.
 ///
@@ -35,6 +37,9 @@ pub struct JournalReader {
     floor: Boundary,
     /// The next frame is larger than what one read brings in.
     read_at_least: usize,
+    /// A read that has begun, and its credit. It outlives a call of `next` that is given up: a large one would never come to
+    /// its end otherwise when the caller looks at other things ever so often.
+    reading: Option<(JoinHandle<io::Result<Bytes>>, Credit)>,
 }
 
 struct OpenSegment {
@@ -46,6 +51,12 @@ struct OpenSegment {
     /// The sequence after the last that the file stands for, if it was sealed when it was opened: a rewritten file may
     /// lack its last frames. One that was active has them all.
     end_seq: Option<u64>,
+}
+
+fn read_at(file: &File, at: u64, len: usize) -> io::Result<Bytes> {
+    let mut buffer = vec![0; len];
+    file.read_exact_at(&mut buffer, at)?;
+    Ok(Bytes::from(buffer))
 }
 
 enum Step {
@@ -76,6 +87,7 @@ impl JournalReader {
             segment: None,
             floor: Boundary::default(),
             read_at_least: 0,
+            reading: None,
         }
     }
 
@@ -93,6 +105,7 @@ impl JournalReader {
         self.next_seq = state.first_seq();
         self.segment = None;
         self.floor = progress.boundary;
+        self.reading = None;
         self.read_at_least = 0;
         self.check_not_lost(&state)
     }
@@ -212,37 +225,39 @@ impl JournalReader {
     async fn fetch(&mut self) -> Result<Fetched> {
         let mut tip = self.shared.tip.subscribe();
         loop {
-            let closed = tip.borrow_and_update().closed;
-            match self.step()? {
-                Step::Wait if closed => {
-                    return Err(Error::unavailable("the journal is closed").hint("start the pipeline again"));
-                }
-                Step::Wait => {
-                    // The sender lives as long as `self.shared`.
-                    let _ = tip.changed().await;
-                }
-                Step::Pass(boundary) => {
-                    self.floor = boundary;
-                    return Ok(Fetched { boundary: Some(boundary), ..Fetched::default() });
-                }
-                Step::Read { file, at, len } => {
-                    let credit = self.budget.take(len).await;
-                    let read = tokio::task::spawn_blocking(move || {
-                        let mut buffer = vec![0; len];
-                        file.read_exact_at(&mut buffer, at).map(|()| Bytes::from(buffer))
-                    });
-                    let read = read.await.map_err(|error| Error::bug("a read was stopped").caused_by(error))?;
-                    let buffer = read.map_err(|error| Error::io(error, self.place()))?;
-                    // From here on nothing waits: the reader's place moves together with what it returns.
-                    let mut fetched = self.take_frames(&buffer)?;
-                    if !fetched.messages.is_empty() {
-                        fetched.credit = credit;
-                        return Ok(fetched);
+            let Some((read, _)) = &mut self.reading else {
+                let closed = tip.borrow_and_update().closed;
+                match self.step()? {
+                    Step::Wait if closed => {
+                        return Err(Error::unavailable("the journal is closed").hint("start the pipeline again"));
                     }
-                    if fetched.boundary.is_some() {
-                        return Ok(fetched);
+                    Step::Wait => {
+                        // The sender lives as long as `self.shared`.
+                        let _ = tip.changed().await;
+                    }
+                    Step::Pass(boundary) => {
+                        self.floor = boundary;
+                        return Ok(Fetched { boundary: Some(boundary), ..Fetched::default() });
+                    }
+                    Step::Read { file, at, len } => {
+                        let credit = self.budget.take(len).await;
+                        self.reading = Some((tokio::task::spawn_blocking(move || read_at(&file, at, len)), credit));
                     }
                 }
+                continue;
+            };
+            let read = read.await;
+            let Some((_, credit)) = self.reading.take() else { continue };
+            let read = read.map_err(|error| Error::bug("a read was stopped").caused_by(error))?;
+            let buffer = read.map_err(|error| Error::io(error, self.place()))?;
+            // From here on nothing waits: the reader's place moves together with what it returns.
+            let mut fetched = self.take_frames(&buffer)?;
+            if !fetched.messages.is_empty() {
+                fetched.credit = credit;
+                return Ok(fetched);
+            }
+            if fetched.boundary.is_some() {
+                return Ok(fetched);
             }
         }
     }
