@@ -322,6 +322,12 @@ fn a_pattern_that_matches_no_table_is_told_by_check() {
 }
 
 #[test]
+fn check_ends_with_3_when_the_source_is_away_and_says_so() {
+    let place = Place::lake("postgres://postgres@127.0.0.1:1/postgres");
+    place.tidewire(&["check"], &[]).is(3).says("source").says("127.0.0.1:1");
+}
+
+#[test]
 fn a_journal_that_was_cut_goes_on_and_one_that_was_flipped_is_refused_with_file_and_place() {
     let server = server();
     server.psql(T);

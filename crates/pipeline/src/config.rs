@@ -43,6 +43,9 @@ pub struct PipelineConfig {
     pub source_inspect: Option<InspectFactory>,
     /// Other processes are on the bus: whoever captures tells them how the source stands and does what they ask.
     pub is_shared: bool,
+    /// Where the capture loop and the tasks of its source run; none: with all else. On a runtime of one thread what came off the
+    /// wire goes from task to task without waking another thread.
+    pub capture_on: Option<tokio::runtime::Handle>,
 }
 
 impl Default for PipelineConfig {
@@ -59,6 +62,7 @@ impl Default for PipelineConfig {
             journal: None,
             source_inspect: None,
             is_shared: false,
+            capture_on: None,
         }
     }
 }

@@ -103,7 +103,8 @@ impl Pipeline {
                 lost: false,
             };
             let (by, until) = (supervisor.clone(), stop.clone());
-            loops.spawn("capture".into(), async move { by.capture(capture, until).await });
+            let work = async move { by.capture(capture, until).await };
+            loops.spawn_on("capture".into(), work, &config.capture_on);
             if config.is_shared {
                 loops.spawn("answers".into(), answer_all(shared.clone(), stop.clone()));
             }
@@ -201,7 +202,20 @@ struct Loops {
 
 impl Loops {
     fn spawn(&mut self, name: String, task: impl Future<Output = Result<()>> + Send + 'static) {
-        self.names.insert(self.tasks.spawn(task).id(), name);
+        self.spawn_on(name, task, &None);
+    }
+
+    fn spawn_on(
+        &mut self,
+        name: String,
+        task: impl Future<Output = Result<()>> + Send + 'static,
+        on: &Option<tokio::runtime::Handle>,
+    ) {
+        let task = match on {
+            Some(runtime) => self.tasks.spawn_on(task, runtime),
+            None => self.tasks.spawn(task),
+        };
+        self.names.insert(task.id(), name);
     }
 
     async fn next_end(&mut self) -> Option<Result<()>> {

@@ -3,10 +3,11 @@
 use super::{bus, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart};
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
 use std::time::Duration;
-use tidewire_change::{ErrorKind, Result};
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_connector::{Budget, Source};
 use tidewire_pipeline::{Pace, Pipeline, PipelineConfig, Running, SinkSpec};
 use tidewire_postgres::source::PostgresSource;
+use tokio::runtime::Handle;
 
 /// What a process does of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,10 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         journal: bus.probe(),
         source_inspect: Some(factory(config, None)?),
         is_shared: bus.is_shared(),
+        capture_on: match part {
+            Part::Whole | Part::Capture => Some(capture_thread()?),
+            Part::Deliver => None,
+        },
         ..PipelineConfig::default()
     };
     let keeping = bus.keeping(config)?;
@@ -69,6 +74,16 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
     };
     tokio::spawn(keeping);
     Ok(running)
+}
+
+/// A runtime of one thread, as long as the process lives.
+fn capture_thread() -> Result<Handle> {
+    let failed = |error| Error::io(error, "a thread can't be started");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("capture".to_string()).spawn(run).map_err(failed)?;
+    Ok(handle)
 }
 
 /// A request to an object store costs time and money: commits there are further apart, and more so where they take long.

@@ -4,19 +4,24 @@ use crate::args::Plain;
 use crate::catalog;
 use crate::config::Config;
 use crate::exit::{self, Answer};
-use tidewire_change::{Error, Result};
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_pipeline::{check, check_folder, Finding, Severity};
 
 pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     let mut findings = Vec::new();
     let mut faults = Vec::new();
+    let is_away = |error: &Error| error.kind() == ErrorKind::Unavailable;
+    let mut away = false;
     match catalog::facts(config).await {
         Ok(facts) => {
             findings = check(&facts);
             let checks = [catalog::targets_are_apart(config, &facts), catalog::publication_is_whole(config, &facts)];
             faults.extend(checks.into_iter().filter_map(Result::err).map(|error| ("source".to_string(), error)));
         }
-        Err(error) => faults.push(("source".to_string(), error)),
+        Err(error) => {
+            away |= is_away(&error);
+            faults.push(("source".to_string(), error));
+        }
     }
     for (subject, looked) in catalog::folders(config) {
         match looked {
@@ -25,6 +30,7 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         }
     }
     if let Err(error) = catalog::reach_bus(config).await {
+        away |= is_away(&error);
         faults.push(("bus".to_string(), error));
     }
     let has_failed =
@@ -34,12 +40,18 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
             continue;
         }
         if let Err(error) = catalog::reach(config, sink).await {
+            away |= is_away(&error);
             faults.push((format!("sink {}", sink.name), error));
         }
     }
     let is_ready = faults.is_empty() && findings.iter().all(|finding| finding.severity < Severity::Critical);
     print(args.json, &findings, &faults, is_ready);
-    Ok(if is_ready { Answer::Yes } else { Answer::No })
+    Ok(match is_ready {
+        true => Answer::Yes,
+        // What could not be asked may have more to say.
+        false if away => Answer::Unavailable,
+        false => Answer::No,
+    })
 }
 
 fn print(json: bool, findings: &[Finding], faults: &[(String, Error)], is_ready: bool) {
