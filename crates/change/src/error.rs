@@ -109,6 +109,20 @@ impl Error {
         self
     }
 
+    /// The same error once more, for several that wait for it; the cause stays with the first.
+    pub fn again(&self) -> Error {
+        let Facts { kind, message, context, hint, table, position, .. } = &*self.0;
+        Error(Box::new(Facts {
+            kind: *kind,
+            message: message.clone(),
+            context: context.clone(),
+            hint: hint.clone(),
+            table: table.clone(),
+            position: *position,
+            source: None,
+        }))
+    }
+
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -153,6 +167,16 @@ impl std::error::Error for Error {
 mod tests {
     use super::*;
     use std::io;
+
+    #[test]
+    fn an_error_told_again_says_all_that_it_said() {
+        let error = Error::schema("it broke").context("writing").context("sink lake").hint("mend it").on_table("s.t");
+        let error = error.at(Position::new(7, 1)).caused_by(io::Error::other("deep"));
+        let again = error.again();
+        assert_eq!(again.to_string(), error.to_string());
+        assert_eq!((again.kind(), again.table()), (ErrorKind::Schema, Some("s.t")));
+        assert_eq!(again.position(), Some(Position::new(7, 1)));
+    }
 
     #[test]
     fn a_full_disk_tells_what_to_do_wherever_it_is_met() {

@@ -20,6 +20,11 @@ struct Shop {
 
 impl Shop {
     fn open() -> Shop {
+        Shop::open_with("")
+    }
+
+    /// With further words in `bus.kafka`, each behind a comma.
+    fn open_with(words: &str) -> Shop {
         let kafka = std::thread::spawn(Kafka::start);
         let server = server();
         server.psql(TABLES);
@@ -27,7 +32,7 @@ impl Shop {
         let kafka = kafka.join().unwrap();
         let place = Place::lake(&server.url());
         let text = format!(
-            "source: {{postgres: {{url: '{}'}}}}\nbus: {{kafka: {{brokers: '{}', topic_prefix: shop, partitions: 3}}}}\n\
+            "source: {{postgres: {{url: '{}'}}}}\nbus: {{kafka: {{brokers: '{}', topic_prefix: shop, partitions: 3{words}}}}}\n\
              sinks: {{lake: {{delta: {{path: ./lake}}}}, replica: {{postgres: {{url: '{replica}'}}}}}}\nhttp: 127.0.0.1:{}\n\
              commit_interval: 100ms\n",
             server.url(),
@@ -84,6 +89,24 @@ impl Shop {
         running.until("it delivers", |_| {
             self.place.tidewire(&["reconcile"], &["--sink", sink, "--table", "public.events"]).code == 0
         });
+    }
+
+    /// What Kafka's own console consumer prints of so many messages of a topic: partition, key and value, tabs between.
+    fn consume(&self, topic: &str, count: usize) -> Vec<[String; 3]> {
+        let mut command = std::process::Command::new("java");
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+            .arg(format!("{}/*", Kafka::libs().display()))
+            .args(["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", self.kafka.address()])
+            .args(["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"])
+            .args(["--timeout-ms", "30000", "--max-messages", &count.to_string()])
+            .args(["--formatter-property", "print.key=true", "--formatter-property", "print.partition=true"]);
+        let lines = tidewire_testbed::output_of(&mut command, "");
+        let parts = |line: &str| {
+            let mut parts = line.splitn(3, '\t').map(str::to_string);
+            [(); 3].map(|()| parts.next().expect("partition, key and value"))
+        };
+        lines.lines().map(parts).collect()
     }
 
     fn rows_in_the_lake(&self) -> usize {
@@ -224,6 +247,63 @@ fn half_a_transaction_on_the_bus_holds_up_nobody_and_nothing_while_capture_is_aw
     shop.answers("lake", &mut deliver);
     shop.compares_equal();
     assert_eq!(shop.server.psql_in("replica", "SELECT count(*) FROM orders WHERE id > 100000"), "30000");
+}
+
+#[test]
+fn in_debeziums_json_any_consumer_reads_what_happened_and_the_copies_are_equal() {
+    let shop = Shop::open_with(
+        ", format: debezium-json, properties: {decimal.handling.mode: double, time.precision.mode: connect}",
+    );
+    shop.server.psql(
+        "CREATE TABLE odd (id int PRIMARY KEY, n numeric, f float8, at timestamptz, ts timestamp, b bytea, i interval,
+             a int[][], j jsonb, long text);
+         INSERT INTO odd VALUES (1, 'NaN', '-0', 'infinity', '0044-03-15 12:00:00.123456 BC', '\\x00ff', '1 mon -3 days',
+             '{{1,2},{3,4}}', '{\"a\": 1e400}', NULL),
+             (2, 12345678901234567890.123456789, 'NaN', '-infinity', '2026-01-31 00:00:00.000001', '', '-1 sec', NULL, 'null',
+             '__debezium_unavailable_value');",
+    );
+    shop.place.catch_up().is(0);
+    let mut running = shop.place.run();
+    shop.load(1);
+    // A long value that an update doesn't touch isn't in the log.
+    shop.server.psql(
+        "ALTER TABLE odd ALTER long SET STORAGE EXTERNAL; UPDATE odd SET long = repeat('x', 9000) WHERE id = 1;
+         UPDATE odd SET f = 3 WHERE id = 1; INSERT INTO odd (id) VALUES (3); UPDATE odd SET n = 7 WHERE id = 3;
+         UPDATE odd SET id = 4 WHERE id = 3; DELETE FROM odd WHERE id = 4;",
+    );
+    moves(&shop, &mut running);
+    drop(running);
+    shop.place.catch_up().is(0);
+    let answer = shop.place.tidewire(&["reconcile"], &["--json"]).is(0).json();
+    assert_eq!(answer["equal"], true, "{answer}");
+    assert_eq!(answer["tables"].as_array().unwrap().len(), 6, "three tables, two sinks: {answer}");
+
+    // Two rows were read; then c, u of 1 and of 3, and the change of a key: d and its tombstone, c; then d and its tombstone.
+    let read = shop.consume("shop.public.odd", 11);
+    let story = |id: u32| -> Vec<String> {
+        let of_key: Vec<_> = read.iter().filter(|[_, key, _]| *key == format!("{{\"id\":{id}}}")).collect();
+        assert!(of_key.iter().all(|[partition, ..]| *partition == of_key[0][0]), "one partition: {of_key:?}");
+        let op = |value: &str| match value {
+            "null" => "tombstone".to_string(),
+            value => serde_json::from_str::<serde_json::Value>(value).unwrap()["op"].as_str().unwrap().to_string(),
+        };
+        of_key.iter().map(|[_, _, value]| op(value)).collect()
+    };
+    assert_eq!(story(1), ["r", "u", "u"]);
+    assert_eq!(story(2), ["r"]);
+    assert_eq!(story(3), ["c", "u", "d", "tombstone"]);
+    assert_eq!(story(4), ["c", "d", "tombstone"]);
+
+    // Another form isn't mixed in.
+    let text = std::fs::read_to_string(shop.place.config()).unwrap();
+    shop.place.configure(
+        &text.replace(
+            "debezium-json, properties: {decimal.handling.mode: double, time.precision.mode: connect}",
+            "native",
+        ),
+    );
+    shop.place.catch_up().is(2).says("set bus.kafka.format to debezium-json");
+    shop.place.tidewire(&["check"], &[]).says("set bus.kafka.format to debezium-json");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! | u32 xid (flag 1) | u32 length of before, before (flag 2) | after (flag 4)
 //! ```
 //!
+//! Version 0 stands for a message that was in another form and couldn't be read: `u8 0 | why (UTF-8) | u8 0 | the message as it was`.
+//!
 //! Rows are as `Row` holds them, so encoding is a copy of bytes and decoding a slice. A topic of schemas holds each
 //! `Schema` once, as JSON.
 
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use tidewire_change::{Change, Error, Op, Position, Result, Row, Schema, SchemaId};
 
 const VERSION: u8 = 1;
+const UNREAD: u8 = 0;
 const HEADER_BYTES: usize = 31;
 const HAS_XID: u8 = 1;
 const HAS_BEFORE: u8 = 2;
@@ -38,12 +41,18 @@ pub fn encode(change: &Change, schema: SchemaId, out: &mut BytesMut) {
 
 /// Reads the header of a message value. `Malformed` when it isn't one.
 pub fn header(value: &[u8]) -> Result<Header> {
+    if let Some((why, _)) = of_unread(value) {
+        return Err(Error::malformed(why));
+    }
     take_header(&mut &*value).map(|(header, _)| header)
 }
 
 /// The change in a message value; its rows are slices of it. `schemas` finds a schema by its id.
 /// `Malformed` when the bytes are not a message; `Schema` when its schema isn't known.
 pub fn decode(value: Bytes, schemas: &dyn Fn(SchemaId) -> Option<Arc<Schema>>) -> Result<Change> {
+    if let Some((why, _)) = of_unread(&value) {
+        return Err(Error::malformed(why));
+    }
     let Parts { header, before, after } = split(value)?;
     let Some(schema) = schemas(header.schema) else {
         let message =
@@ -59,6 +68,18 @@ pub fn decode(value: Bytes, schemas: &dyn Fn(SchemaId) -> Option<Arc<Schema>>) -
     }
     let Header { op, position, committed_at, xid, .. } = header;
     Ok(Change { schema, op, position, committed_at, xid, before, after })
+}
+
+/// Stands for a message in another form that couldn't be read: whoever decodes it is told why.
+pub fn unread(why: &str, message: &[u8]) -> Bytes {
+    [&[UNREAD], why.replace('\0', " ").as_bytes(), &[0], message].concat().into()
+}
+
+/// Why a message couldn't be read, and the message as it was; none: it is no such value.
+pub fn of_unread(value: &[u8]) -> Option<(String, &[u8])> {
+    let rest = value.strip_prefix(&[UNREAD])?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    Some((String::from_utf8_lossy(&rest[..end]).into_owned(), &rest[end + 1..]))
 }
 
 /// For compaction: the one value that can stand for two of the same key, `newer` being the later message.

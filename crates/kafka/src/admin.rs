@@ -1,8 +1,10 @@
 //! Topics: which there are, how they are set, and making those that are missing.
 
+use crate::client::Client;
 use crate::config::{Cleanup, Config};
 use crate::error::of_wrapper;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::bindings::rd_kafka_type_t;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode;
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +17,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 pub(crate) struct Admin {
     client: AdminClient<DefaultClientContext>,
+    asking: Client,
     runtime: Handle,
 }
 
@@ -36,16 +39,14 @@ impl Admin {
     /// `runtime`: runs the waiting for answers; not from one of its own threads.
     pub fn new(config: &Config, runtime: Handle) -> Result<Admin> {
         let client = config.client().create().map_err(|error| of_wrapper(&error, "bus.kafka"))?;
-        Ok(Admin { client, runtime })
+        // Its own client doesn't tell why nothing is answered.
+        let asking = Client::new(rd_kafka_type_t::RD_KAFKA_PRODUCER, &config.client())?;
+        Ok(Admin { client, asking, runtime })
     }
 
-    /// The topics that begin with the prefix and a dot, and their partitions.
+    /// The topics that begin with the prefix and a dot, and their partitions. It is asked first of all: who isn't let in is told so.
     pub fn partitions(&self, prefix: &str) -> Result<BTreeMap<String, u32>> {
-        let metadata = self.client.inner().fetch_metadata(None, ANSWER);
-        let metadata = metadata.map_err(|error| of_wrapper(&error, "asking Kafka for its topics"))?;
-        let own = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
-        let topics = metadata.topics().iter().filter(|topic| own(topic.name()));
-        Ok(topics.map(|topic| (topic.name().to_string(), topic.partitions().len() as u32)).collect())
+        self.asking.topics(prefix)
     }
 
     /// The settings of topics that are there.

@@ -1,6 +1,7 @@
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::follow::Follower;
+use crate::format;
 use crate::reader::KafkaReader;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
@@ -34,7 +35,8 @@ impl KafkaBus {
         let runtime = Handle::current();
         let looked = tokio::task::spawn_blocking(move || {
             Admin::new(&config, runtime)?.partitions(&config.topic_prefix)?;
-            crate::writer::is_of_pipeline(&config, whole::state(&config)?.as_ref())
+            crate::writer::is_of_pipeline(&config, whole::state(&config)?.as_ref())?;
+            format::fits(&config, &format::known(&config)?, !whole::tables(&config)?.is_empty())
         });
         looked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
     }

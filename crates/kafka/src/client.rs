@@ -4,6 +4,7 @@
 use crate::error::Fault;
 use rdkafka::bindings as c;
 use rdkafka::ClientConfig;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
@@ -87,26 +88,61 @@ impl Client {
     /// Partitions of a topic; none: no such topic. A producer's question may make the topic: it asks for those that are there.
     pub fn partitions(&self, topic: &str) -> Result<Option<u32>> {
         let name = c_name(topic)?;
-        let mut metadata: *const c::rd_kafka_metadata = std::ptr::null();
-        // SAFETY: the handle lives during the call; of the answer only what it counts is looked at, and it is destroyed.
-        let found = unsafe {
-            let handle = c::rd_kafka_topic_new(self.rk, name.as_ptr(), std::ptr::null_mut());
-            let code = c::rd_kafka_metadata(self.rk, 0, handle, &mut metadata, ANSWER_MS);
-            c::rd_kafka_topic_destroy(handle);
-            if let Some(fault) = Fault::of(code) {
-                return Err(self.because(fault).error(format!("topic {topic}")));
-            }
-            let found = ((*metadata).topic_cnt > 0).then(|| {
-                let topic = &*(*metadata).topics;
-                (Fault::of(topic.err), topic.partition_cnt.max(0) as u32)
-            });
-            c::rd_kafka_metadata_destroy(metadata);
-            found
-        };
-        match found {
+        let found = self.metadata(Some(&name), |topics| {
+            topics.first().map(|topic| (Fault::of(topic.err), topic.partition_cnt.max(0) as u32))
+        });
+        match found.map_err(|fault| fault.error(format!("topic {topic}")))? {
             Some((None, partitions)) => Ok(Some(partitions)),
             Some((Some(fault), _)) if !fault.is_unknown_topic() => Err(fault.error(format!("topic {topic}"))),
             _ => Ok(None),
+        }
+    }
+
+    /// The topics that begin with the prefix and a dot, and their partitions.
+    pub fn topics(&self, prefix: &str) -> Result<BTreeMap<String, u32>> {
+        let own = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
+        let found = self.metadata(None, |topics| {
+            // SAFETY: names of topics are C strings.
+            let name = |topic: &c::rd_kafka_metadata_topic| {
+                unsafe { CStr::from_ptr(topic.topic) }.to_string_lossy().into_owned()
+            };
+            let topics = topics.iter().map(|topic| (name(topic), topic.partition_cnt.max(0) as u32));
+            topics.filter(|(name, _)| own(name)).collect()
+        });
+        found.map_err(|fault| fault.error("asking Kafka for its topics"))
+    }
+
+    /// Asks in short turns: who isn't let in needn't wait until the last of them.
+    fn metadata<T>(&self, topic: Option<&CStr>, read: impl Fn(&[c::rd_kafka_metadata_topic]) -> T) -> Result<T, Fault> {
+        let mut turn = 1;
+        loop {
+            let mut metadata: *const c::rd_kafka_metadata = std::ptr::null();
+            // SAFETY: the topic's handle lives during the call; the answer is read before it is destroyed.
+            let fault = unsafe {
+                let handle = topic.map_or(std::ptr::null_mut(), |name| {
+                    c::rd_kafka_topic_new(self.rk, name.as_ptr(), std::ptr::null_mut())
+                });
+                let all = c_int::from(topic.is_none());
+                let code = c::rd_kafka_metadata(self.rk, all, handle, &mut metadata, ANSWER_MS / TURNS);
+                if !handle.is_null() {
+                    c::rd_kafka_topic_destroy(handle);
+                }
+                match Fault::of(code) {
+                    None => {
+                        let count = (*metadata).topic_cnt.max(0) as usize;
+                        let topics =
+                            if count == 0 { &[] } else { std::slice::from_raw_parts((*metadata).topics, count) };
+                        let found = read(topics);
+                        c::rd_kafka_metadata_destroy(metadata);
+                        return Ok(found);
+                    }
+                    Some(fault) => self.because(fault),
+                }
+            };
+            if turn == TURNS || !fault.is_vague() {
+                return Err(fault);
+            }
+            turn += 1;
         }
     }
 
@@ -145,6 +181,7 @@ impl Client {
 
 /// How long one answer of a broker may take.
 pub(crate) const ANSWER_MS: c_int = 15_000;
+const TURNS: c_int = 15;
 
 impl Drop for Client {
     fn drop(&mut self) {
@@ -178,7 +215,11 @@ extern "C" fn on_error(_: *mut c::rd_kafka_t, code: c_int, reason: *const c_char
     let (notes, reason) = unsafe { (&*(notes as *const Notes), CStr::from_ptr(reason).to_string_lossy()) };
     let fault = Fault::known(code, reason.into_owned());
     if fault.concerns_the_client() {
-        *locked(&notes.trouble) = Some(fault);
+        let mut trouble = locked(&notes.trouble);
+        // That no broker is left is told behind the reason.
+        if !fault.is_vague() || trouble.as_ref().is_none_or(Fault::is_vague) {
+            *trouble = Some(fault);
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::format::Format;
 use rdkafka::ClientConfig;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,9 @@ pub struct Config {
     pub retention: Duration,
     pub max_message_bytes: usize,
     pub compression: Compression,
+    pub format: Format,
+    /// Wall time in microseconds since 1970 UTC: messages in JSON say when they were written.
+    pub now: fn() -> i64,
     pub tls: Option<Tls>,
     pub sasl: Option<Sasl>,
     /// Bytes that the producer may hold beside the messages themselves.
@@ -86,6 +90,8 @@ impl Config {
             retention: Duration::from_secs(7 * 86_400),
             max_message_bytes: 16 << 20,
             compression: Compression::Lz4,
+            format: Format::Native,
+            now: || 0,
             tls: None,
             sasl: None,
             queue_bytes: 8 << 20,

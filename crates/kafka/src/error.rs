@@ -101,7 +101,12 @@ impl Fault {
     }
 
     pub fn error(&self, place: impl Into<String>) -> Error {
-        let error = Error::new(self.kind(), format!("Kafka: {}", self.text)).context(place);
+        let what = match self.code {
+            // 58: SASL_AUTHENTICATION_FAILED
+            AUTHENTICATION | 58 => format!("Kafka refused the login: {}", self.text),
+            _ => format!("Kafka: {}", self.text),
+        };
+        let error = Error::new(self.kind(), what).context(place);
         match self.hint() {
             "" => error,
             hint => error.hint(hint),

@@ -1,5 +1,5 @@
 //! Owns: Kafka as the bus: topics, appends in Kafka transactions, readers that stand between source transactions.
-//! May import: change, connector, envelope (schemas), librdkafka.
+//! May import: change, connector, envelope, flow (keys), librdkafka.
 //! Never imports: other adapters, pipeline.
 //!
 //! ```text
@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
-//! was appended, in the order in which it was, over all partitions.
+//! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
+//! Debezium's JSON, and come back from either as they were appended.
 
 mod admin;
 mod bus;
@@ -18,17 +19,22 @@ mod config;
 mod consumer;
 mod error;
 mod follow;
+mod format;
+mod from_json;
 mod merge;
 mod names;
 mod producer;
 mod reader;
 mod reading;
 mod records;
+mod sending;
+mod to_json;
 mod transaction;
 mod whole;
 mod writer;
 
 pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Mechanism, Sasl, Tls};
+pub use format::{DebeziumJson, Format};
 pub use names::{kafka_topic, topics_are_apart};
 pub use reader::KafkaReader;

@@ -6,7 +6,7 @@
 //!   b/1:  5 6 | 8 …                                   numbers that its messages carry; then comes its boundary.
 //! ```
 
-use crate::records::Ends;
+use crate::records::{Ends, Form};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tidewire_change::{Boundary, TopicPartition};
@@ -15,6 +15,8 @@ use tidewire_connector::FetchedMessage;
 /// A message that waits, and its number in its append.
 pub(crate) struct Waiting {
     pub index: u32,
+    /// None: it is in our own form.
+    pub form: Option<Form>,
     pub message: FetchedMessage,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Merge {
 /// What is given out at once.
 #[derive(Default)]
 pub(crate) struct Given {
-    pub messages: Vec<FetchedMessage>,
+    pub messages: Vec<Waiting>,
     pub bytes: usize,
     pub boundary: Option<Boundary>,
     /// See `Merge::next_append`.
@@ -253,12 +255,12 @@ impl Part {
             if next.message.offset >= end || (!is_first && (next.index > until || given.bytes >= most)) {
                 return;
             }
-            let Some(Waiting { message, .. }) = self.waiting.pop_front() else { return };
-            let bytes = size(&message);
+            let Some(next) = self.waiting.pop_front() else { return };
+            let bytes = size(&next.message);
             self.bytes -= bytes;
             given.bytes += bytes;
-            self.given = message.offset + 1;
-            given.messages.push(message);
+            self.given = next.message.offset + 1;
+            given.messages.push(next);
             is_first = false;
         }
     }

@@ -6,7 +6,7 @@ use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_vtype_t as v;
 use rdkafka::ClientConfig;
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::null_mut;
 use tidewire_change::Result;
 
@@ -33,12 +33,14 @@ pub(crate) struct Produced<'a> {
     pub value: &'a [u8],
     pub timestamp_ms: i64,
     pub header: &'a [u8],
+    /// A further header: its name and its value.
+    pub other_header: Option<(&'static CStr, &'a [u8])>,
     /// The place in `Reports::ends` that its offset goes to.
     pub slot: usize,
 }
 
-/// The one header that our messages have.
-pub(crate) const HEADER: &std::ffi::CStr = c"tw";
+/// The header that all our messages have.
+pub(crate) const HEADER: &CStr = c"tw";
 
 /// How a call of a transaction failed.
 pub(crate) struct Failure {
@@ -66,10 +68,10 @@ impl Producer {
         Ok(topic)
     }
 
-    /// Forgets the outcomes of messages before; `slots` places for ends from here on.
-    pub fn start(&self, slots: usize) {
+    /// Forgets the outcomes of messages before.
+    pub fn start(&self) {
         let mut reports = locked(&self.client.notes().reports);
-        reports.ends = vec![0; slots];
+        reports.ends.clear();
         reports.failed = None;
     }
 
@@ -78,7 +80,10 @@ impl Producer {
         let bytes = message.value.len() + message.key.map_or(0, <[u8]>::len);
         loop {
             let (is_full, failed) = {
-                let reports = locked(&self.client.notes().reports);
+                let mut reports = locked(&self.client.notes().reports);
+                if reports.ends.len() <= message.slot {
+                    reports.ends.resize(message.slot + 1, 0);
+                }
                 let is_full = reports.outstanding > 0 && reports.queued_bytes + bytes > self.queue_bytes;
                 (is_full, reports.failed.clone())
             };
@@ -103,6 +108,9 @@ impl Producer {
     fn try_produce(&self, m: &Produced<'_>) -> Option<Fault> {
         let (key, key_len) = m.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
         let value = if m.value.is_empty() { null_mut() } else { bytes(m.value) };
+        // Behind the word END nothing is looked at.
+        let tag = if m.other_header.is_some() { v::RD_KAFKA_VTYPE_HEADER } else { v::RD_KAFKA_VTYPE_END };
+        let (other_name, other_value) = m.other_header.unwrap_or((c"", &[]));
         // SAFETY: tags and arguments as rd_kafka_producev wants them; everything is copied by the call.
         let code = unsafe {
             c::rd_kafka_producev(
@@ -127,6 +135,10 @@ impl Producer {
                 HEADER.as_ptr() as *const c_char,
                 bytes(m.header),
                 m.header.len() as isize,
+                tag as c_int,
+                other_name.as_ptr() as *const c_char,
+                bytes(other_value),
+                other_value.len() as isize,
                 v::RD_KAFKA_VTYPE_END as c_int,
             )
         };
@@ -204,7 +216,7 @@ fn failure(error: *mut c::rd_kafka_error_t) -> Result<(), Failure> {
     }
     // SAFETY: the error is ours to look at and to destroy.
     unsafe {
-        let text = std::ffi::CStr::from_ptr(c::rd_kafka_error_string(error)).to_string_lossy().into_owned();
+        let text = CStr::from_ptr(c::rd_kafka_error_string(error)).to_string_lossy().into_owned();
         let failure = Failure {
             fault: Fault::known(c::rd_kafka_error_code(error) as c_int, text),
             is_fatal: c::rd_kafka_error_is_fatal(error) != 0,

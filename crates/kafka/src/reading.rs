@@ -3,9 +3,10 @@
 use crate::client::locked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Queue};
+use crate::from_json::FromJson;
 use crate::merge::{Given, Merge, Waiting};
 use crate::names::kafka_topic;
-use crate::records::{self, Ends, MARKS, PROGRESS};
+use crate::records::{self, Ends, Header, MARKS, PROGRESS};
 use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
@@ -76,6 +77,7 @@ struct Open {
     progress_next: u64,
     /// Ready, but the sink has no room or no credit for it.
     held: Option<(Fresh, usize)>,
+    from_json: FromJson,
 }
 
 impl Reading {
@@ -161,6 +163,7 @@ impl Reading {
             progress_is_paused: false,
             progress_next: from,
             held: None,
+            from_json: FromJson::default(),
         });
         Ok((state.bus, from))
     }
@@ -196,7 +199,7 @@ impl Reading {
         let Some(open) = &mut self.open else { return Ok(()) };
         let most = BATCH_BYTES.min(self.share / 4).max(1);
         if open.held.is_none() {
-            open.held = open.merge.take(most).map(|given| open.fresh(given));
+            open.held = open.merge.take(most).map(|given| open.fresh(given, &self.config)).transpose()?;
         }
         if let Some((fresh, bytes)) = open.held.take() {
             let room = self.budget.capacity_bytes().saturating_sub(self.share);
@@ -229,9 +232,10 @@ fn hand_out(
 }
 
 impl Open {
-    fn fresh(&self, given: Given) -> (Fresh, usize) {
-        let fetched = Fetched { messages: given.messages, boundary: given.boundary, credit: Credit::none() };
-        (Fresh { fetched, bus: self.bus, next_append: given.next_append }, given.bytes)
+    fn fresh(&mut self, given: Given, config: &Config) -> Result<(Fresh, usize)> {
+        let messages = self.from_json.all(given.messages, config)?;
+        let fetched = Fetched { messages, boundary: given.boundary, credit: Credit::none() };
+        Ok((Fresh { fetched, bus: self.bus, next_append: given.next_append }, given.bytes))
     }
 
     /// While more waits than there is room for, only partitions are read of which nothing waits.
@@ -292,10 +296,11 @@ impl Open {
                     let Some(part) = part(merge, known, topic, partition) else { return Ok(()) };
                     let (key, timestamp) = whole::content(key, header, timestamp_ms);
                     // What another program wrote comes right behind what it stands behind.
-                    let index = header.and_then(records::of_header).map_or(0, |(index, _)| index);
+                    let header = header.and_then(Header::decode);
+                    let (index, form) = header.map_or((0, None), |header| (header.index, header.form));
                     let (topic, value) = (merge.place(part).topic.clone(), Bytes::copy_from_slice(value));
                     let message = FetchedMessage { topic, partition, offset, key, value, timestamp };
-                    merge.message(part, Waiting { index, message });
+                    merge.message(part, Waiting { index, form, message });
                 }
                 Event::End { topic, partition, offset } => {
                     if let Some(part) = part(merge, known, topic, partition) {

@@ -4,17 +4,21 @@
 //! * `__progress`: per append one record in the same Kafka transaction: where each partition that it touched ends now, and the
 //!   boundary, if a source transaction ends there.
 //! * `__topics` (compacted): which table's messages lie in which topic.
-//! * The header of every message: its number in the append, and its time to the microsecond.
+//! * `__formats` (compacted; only with `Format::Debezium`): number → the properties by which values are written in JSON.
+//! * The header of every message: its number in the append, its time to the microsecond, and of one in JSON its schema and the
+//!   number of its properties.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Result};
+use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Result, SchemaId};
 
 pub(crate) const CHECKPOINT: &str = "__checkpoint";
 pub(crate) const PROGRESS: &str = "__progress";
 /// Names: our topic → Kafka's, which can't be turned back where characters were replaced.
 pub(crate) const TOPICS: &str = "__topics";
+/// The forms of messages that aren't in our own.
+pub(crate) const FORMATS: &str = "__formats";
 /// The topic under which a reader's progress tells the bus that it read (partition 0) and the next record of `__progress`
 /// (partition 1).
 pub(crate) const MARKS: &str = "__kafka";
@@ -108,20 +112,64 @@ pub(crate) fn is_delivered(topic: &str) -> bool {
     !topic::is_internal(topic) || topic == topic::SCHEMAS
 }
 
-pub(crate) const HEADER_BYTES: usize = 12;
-
-pub(crate) fn header(index: u32, timestamp: i64) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..4].copy_from_slice(&index.to_be_bytes());
-    bytes[4..].copy_from_slice(&timestamp.to_be_bytes());
-    bytes
+/// What a message in JSON was made by: its table's schema, and the number of its properties in `__formats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Form {
+    pub schema: SchemaId,
+    pub number: u16,
 }
 
-/// Number and time; none: another program wrote the message.
-pub(crate) fn of_header(bytes: &[u8]) -> Option<(u32, i64)> {
-    let index = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
-    let timestamp = i64::from_be_bytes(bytes.get(4..)?.try_into().ok()?);
-    Some((index, timestamp))
+/// What the header of a message tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Its number in the append.
+    pub index: u32,
+    /// Microseconds since 1970 UTC.
+    pub timestamp: i64,
+    /// None: it is in our own form.
+    pub form: Option<Form>,
+}
+
+const NATIVE_BYTES: usize = 12;
+const WITH_FORM_BYTES: usize = 22;
+
+/// A header as it is written.
+pub(crate) struct HeaderBytes([u8; WITH_FORM_BYTES], usize);
+
+impl HeaderBytes {
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0[..self.1]
+    }
+}
+
+impl Header {
+    pub fn encode(&self) -> HeaderBytes {
+        let mut bytes = HeaderBytes([0; WITH_FORM_BYTES], NATIVE_BYTES);
+        bytes.0[..4].copy_from_slice(&self.index.to_be_bytes());
+        bytes.0[4..12].copy_from_slice(&self.timestamp.to_be_bytes());
+        if let Some(form) = self.form {
+            bytes.0[12..20].copy_from_slice(&form.schema.0.to_be_bytes());
+            bytes.0[20..].copy_from_slice(&form.number.to_be_bytes());
+            bytes.1 = WITH_FORM_BYTES;
+        }
+        bytes
+    }
+
+    /// None: another program wrote the message.
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
+        let number = |from: usize, to: usize| bytes.get(from..to);
+        let index = u32::from_be_bytes(number(0, 4)?.try_into().ok()?);
+        let timestamp = i64::from_be_bytes(number(4, 12)?.try_into().ok()?);
+        let form = match bytes.len() {
+            NATIVE_BYTES => None,
+            WITH_FORM_BYTES => Some(Form {
+                schema: SchemaId(u64::from_be_bytes(number(12, 20)?.try_into().ok()?)),
+                number: u16::from_be_bytes(number(20, 22)?.try_into().ok()?),
+            }),
+            _ => return None,
+        };
+        Some(Header { index, timestamp, form })
+    }
 }
 
 /// A key for a message that has none, on a compacted topic, which takes no message without: no other message has it, so it
@@ -165,8 +213,12 @@ mod tests {
         ends.ends.entry("public.orders".into()).or_default().insert(2, 40);
         assert_eq!(Ends::decode(&ends.encode().unwrap(), 0).unwrap(), ends);
         assert!(Ends::decode(b"[]", 0).is_err());
-        assert_eq!(of_header(&header(7, -9)), Some((7, -9)));
-        assert_eq!(of_header(b"abc"), None);
+        for form in [None, Some(Form { schema: SchemaId(u64::MAX - 1), number: 513 })] {
+            let header = Header { index: 7, timestamp: -9, form };
+            assert_eq!(Header::decode(header.encode().as_slice()), Some(header));
+        }
+        assert_eq!(Header::decode(b"abc"), None);
+        assert_eq!(Header::decode(&[0; 13]), None);
         assert!(is_own_key(&own_key(3, 4)) && !is_own_key(b"\xff\xff\xff\xff"));
     }
 }

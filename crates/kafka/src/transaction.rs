@@ -1,11 +1,10 @@
 //! One group of appends as one Kafka transaction.
 
-use crate::error::Fault;
 use crate::producer::{Failure, Produced, Producer, Topic};
 use crate::records::{self, Ends, State};
+use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use tidewire_change::{Boundary, Checkpoint, Error, Message, Result};
 
 /// A topic that messages go to.
@@ -13,6 +12,7 @@ use tidewire_change::{Boundary, Checkpoint, Error, Message, Result};
 pub(crate) struct Target {
     pub handle: Topic,
     pub is_compacted: bool,
+    pub partitions: u32,
 }
 
 /// What becomes durable together.
@@ -47,12 +47,12 @@ pub(crate) struct Books {
     pub state: State,
 }
 
-/// How an append failed: may the same producer go on?
+/// How an append failed. Its producer isn't used again: it isn't always known whether the transaction happened, and what was told
+/// with it (names of topics) is told anew.
 pub(crate) struct Broken {
     pub error: Error,
-    pub fault: Fault,
-    /// It isn't known whether the transaction happened, or no other can be begun: by this producer never again.
-    pub is_over: bool,
+    /// Another process captures.
+    pub is_fenced: bool,
 }
 
 /// How long a commit or an abort may take.
@@ -60,56 +60,27 @@ const END_MS: i32 = 20_000;
 /// A commit that isn't answered is asked for again so often; then its outcome is looked up by the next producer.
 const COMMIT_TRIES: u32 = 3;
 
-/// Gives every message its slot: one for each partition that is touched.
-#[derive(Default)]
-struct Slots {
-    of: HashMap<(*const u8, u32), usize>,
-    places: Vec<(Arc<str>, u32)>,
-    last: Option<((*const u8, u32), usize)>,
-}
-
-impl Slots {
-    fn of(&mut self, message: &Message) -> usize {
-        let place = (message.topic.as_ptr(), message.partition);
-        if let Some((_, slot)) = self.last.filter(|(last, _)| *last == place) {
-            return slot;
-        }
-        let places = &mut self.places;
-        let slot = *self.of.entry(place).or_insert_with(|| {
-            places.push((message.topic.clone(), message.partition));
-            places.len() - 1
-        });
-        self.last = Some((place, slot));
-        slot
-    }
-}
-
-/// Produces a group without a transaction; each message is acknowledged when this returns. For notes.
-pub(crate) fn produce_alone(
-    producer: &Producer,
-    group: &Group,
-    targets: &HashMap<Arc<str>, Target>,
-) -> Result<(), Fault> {
-    let mut slots = Slots::default();
-    producer.start(group.messages.len());
-    send(producer, group, targets, &mut slots, 0)?;
-    producer.settle().map(|_| ())
+/// Sends a group without a transaction; each message is acknowledged when this returns. For notes.
+pub(crate) fn send_alone(mut sending: Sending<'_>, group: &Group) -> Result<(), Stopped> {
+    sending.producer.start();
+    sending.send(group)?;
+    sending.producer.settle()?;
+    Ok(())
 }
 
 /// Commits a group: messages, then the checkpoint and where the partitions end, all in one Kafka transaction.
-pub(crate) fn commit(
-    producer: &Producer,
-    group: &Group,
-    targets: &HashMap<Arc<str>, Target>,
-    books: &mut Books,
-) -> Result<(), Broken> {
+pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> Result<(), Broken> {
+    let producer = sending.producer;
     let state =
         State { checkpoint: group.checkpoint.clone().or(books.state.checkpoint.clone()), ..books.state.clone() };
     producer.begin().map_err(|failure| broken("begin", failure))?;
-    let outcome = fill(producer, group, targets, books, &state);
-    if let Err(fault) = outcome {
-        let is_over = fault.is_fenced() || producer.abort(END_MS).is_err();
-        return Err(Broken { error: fault.error("append"), fault, is_over });
+    if let Err(stopped) = fill(sending, group, books, &state) {
+        let is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
+        if !is_fenced {
+            // The next producer ends what can't be ended here.
+            let _ = producer.abort(END_MS);
+        }
+        return Err(Broken { error: stopped.error("append"), is_fenced });
     }
     tidewire_connector::moment("kafka commit");
     end(producer)?;
@@ -118,19 +89,13 @@ pub(crate) fn commit(
     Ok(())
 }
 
-fn fill(
-    producer: &Producer,
-    group: &Group,
-    targets: &HashMap<Arc<str>, Target>,
-    books: &Books,
-    state: &State,
-) -> Result<(), Fault> {
-    let mut slots = Slots::default();
-    producer.start(group.messages.len());
-    send(producer, group, targets, &mut slots, books.state.instance)?;
+fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -> Result<(), Stopped> {
+    let producer = sending.producer;
+    producer.start();
+    sending.send(group)?;
     let ends = producer.settle()?;
     let mut touched: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
-    for ((topic, partition), end) in slots.places.iter().zip(ends) {
+    for ((topic, partition), end) in sending.slots.places.iter().zip(ends) {
         if records::is_delivered(topic) {
             let known = touched.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
             *known = (*known).max(end);
@@ -138,52 +103,20 @@ fn fill(
     }
     let boundary = group.checkpoint.as_ref().filter(|_| group.at_boundary);
     let boundary = boundary.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
-    producer.start(1);
-    let record = |topic: Topic, key: Option<&[u8]>, value: &[u8]| {
-        producer.produce(&Produced { topic, partition: 0, key, value, timestamp_ms: 0, header: &[], slot: 0 })
-    };
+    producer.start();
     if group.checkpoint.is_some() || *state != books.state {
-        record(books.checkpoint, Some(b"state"), &state.encode())?;
+        producer.produce(&record(books.checkpoint, Some(b"state"), &state.encode()))?;
     }
     if boundary.is_some() || !touched.is_empty() {
-        let ends = Ends { boundary, ends: touched };
-        let value = ends.encode().map_err(|error| Fault::known(-1, error.to_string()))?;
-        record(books.progress, None, &value)?;
+        let value = Ends { boundary, ends: touched }.encode()?;
+        producer.produce(&record(books.progress, None, &value))?;
     }
-    producer.settle().map(|_| ())
+    producer.settle()?;
+    Ok(())
 }
 
-fn send(
-    producer: &Producer,
-    group: &Group,
-    targets: &HashMap<Arc<str>, Target>,
-    slots: &mut Slots,
-    instance: u64,
-) -> Result<(), Fault> {
-    let mut target: Option<(&Arc<str>, &Target)> = None;
-    for (index, message) in group.messages.iter().enumerate() {
-        let to = match target {
-            Some((topic, to)) if Arc::ptr_eq(topic, &message.topic) => to,
-            _ => &targets[&message.topic],
-        };
-        target = Some((&message.topic, to));
-        let own = records::own_key(instance, message.timestamp as u64 ^ (index as u64) << 40);
-        let key: Option<&[u8]> = match (message.key.is_empty(), to.is_compacted) {
-            (false, _) => Some(&message.key),
-            (true, true) => Some(&own),
-            (true, false) => None,
-        };
-        producer.produce(&Produced {
-            topic: to.handle,
-            partition: message.partition,
-            key,
-            value: &message.value,
-            timestamp_ms: (message.timestamp / 1000).max(0),
-            header: &records::header(index as u32, message.timestamp),
-            slot: slots.of(message),
-        })?;
-    }
-    Ok(())
+fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8]) -> Produced<'a> {
+    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header: &[], other_header: None, slot: 0 }
 }
 
 fn end(producer: &Producer) -> Result<(), Broken> {
@@ -199,30 +132,23 @@ fn end(producer: &Producer) -> Result<(), Broken> {
 }
 
 fn broken(what: &str, failure: Failure) -> Broken {
-    let error = match failure.is_fatal && !failure.fault.is_fenced() {
+    let is_fenced = failure.fault.is_fenced();
+    let error = match failure.is_fatal && !is_fenced {
         true => Error::unavailable(format!("Kafka: {}", failure.fault)).context(what),
         false => failure.fault.error(what),
     };
-    Broken { error, fault: failure.fault, is_over: true }
+    Broken { error, is_fenced }
 }
 
 /// The state's first record under a new owner.
 pub(crate) fn claim(producer: &Producer, books: &mut Books, state: State) -> Result<(), Broken> {
     books.state = State::default();
     producer.begin().map_err(|failure| broken("begin", failure))?;
-    producer.start(1);
+    producer.start();
     let value: Bytes = state.encode();
-    let record = Produced {
-        topic: books.checkpoint,
-        partition: 0,
-        key: Some(b"state"),
-        value: &value,
-        timestamp_ms: 0,
-        header: &[],
-        slot: 0,
-    };
+    let record = record(books.checkpoint, Some(b"state"), &value);
     if let Err(fault) = producer.produce(&record).and_then(|()| producer.settle().map(|_| ())) {
-        return Err(Broken { error: fault.error("taking over the bus"), fault, is_over: true });
+        return Err(Broken { is_fenced: fault.is_fenced(), error: fault.error("taking over the bus") });
     }
     end(producer)?;
     books.state = state;

@@ -3,13 +3,14 @@
 use crate::config::Config;
 use crate::consumer::{Consumer, Event};
 use crate::names::kafka_topic;
-use crate::records::{self, State, CHECKPOINT, TOPICS};
+use crate::records::{self, Header, State, CHECKPOINT, TOPICS};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Result};
+use tidewire_change::{topic, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
+use tidewire_envelope::native;
 
 /// Without any sign of life for so long the brokers are taken for gone.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,6 +43,16 @@ pub(crate) fn read_topic(config: &Config, topic: &str) -> Result<Vec<FetchedMess
 pub(crate) fn tables(config: &Config) -> Result<BTreeMap<String, String>> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     Ok(read_topic(config, TOPICS)?.iter().map(|named| (text(&named.value), text(&named.key))).collect())
+}
+
+/// The schemas of the bus. Blocks.
+pub(crate) fn schemas(config: &Config) -> Result<HashMap<SchemaId, Arc<Schema>>> {
+    let told = read_topic(config, topic::SCHEMAS)?;
+    let schema = |message: &FetchedMessage| {
+        let (id, schema) = native::decode_schema(&message.key, &message.value)?;
+        Ok((id, Arc::new(schema)))
+    };
+    told.iter().filter(|message| !message.value.is_empty()).map(schema).collect()
 }
 
 /// The state of the bus; none: it isn't made yet. Blocks.
@@ -108,6 +119,7 @@ pub(crate) fn read(
 /// Key and time of a message as they were appended.
 pub(crate) fn content(key: Option<&[u8]>, header: Option<&[u8]>, timestamp_ms: i64) -> (Bytes, i64) {
     let key = key.filter(|key| !records::is_own_key(key)).map_or(Bytes::new(), Bytes::copy_from_slice);
-    let timestamp = header.and_then(records::of_header).map_or(timestamp_ms.saturating_mul(1000), |(_, micros)| micros);
+    let timestamp =
+        header.and_then(Header::decode).map_or(timestamp_ms.saturating_mul(1000), |header| header.timestamp);
     (key, timestamp)
 }

@@ -2,16 +2,19 @@
 
 use crate::admin::{self, Admin, Made, Wanted};
 use crate::config::Config;
+use crate::format::{self, Format};
 use crate::names::kafka_topic;
 use crate::producer::Producer;
 use crate::records::{State, CHECKPOINT, CONTROL, PROGRESS, TOPICS};
+use crate::sending::{Sending, Slots};
+use crate::to_json::ToJson;
 use crate::transaction::{self, Books, Broken, Group, Target};
 use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
-use tidewire_change::{topic, Checkpoint, Error, ErrorKind, Message, Result, Schema};
+use tidewire_change::{topic, Checkpoint, Error, Message, Result, Schema};
 use tidewire_envelope::native;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -61,6 +64,10 @@ struct Session {
     /// Kafka's names of tables' topics → ours.
     tables: BTreeMap<String, String>,
     books: Books,
+    /// None: messages stay in our own form.
+    json: Option<ToJson>,
+    /// The bus isn't told yet of how the messages in JSON are written.
+    untold: Option<Message>,
 }
 
 impl Writer {
@@ -104,7 +111,7 @@ impl Writer {
                     for done in waiting {
                         let _ = done.send(match &outcome {
                             Ok(()) => Ok(()),
-                            Err(error) => Err(same(error)),
+                            Err(error) => Err(error.again()),
                         });
                     }
                 }
@@ -129,26 +136,35 @@ impl Writer {
         self.check(group)?;
         self.make_topics(group)?;
         let Some(session) = &mut self.session else { return Err(Error::bug("the producer is gone")) };
+        let Session { producer, targets, books, json, .. } = session;
+        let now = (self.config.now)();
+        let sending = Sending {
+            producer,
+            targets,
+            json: json.as_mut().map(|json| (json, now)),
+            partitions: self.config.partitions,
+            max_message_bytes: self.config.max_message_bytes,
+            instance: books.state.instance,
+            slots: Slots::default(),
+        };
         if self.role == Role::Notes {
-            let outcome = transaction::produce_alone(&session.producer, group, &session.targets);
-            return outcome.map_err(|fault| {
+            let outcome = transaction::send_alone(sending, group);
+            return outcome.map_err(|stopped| {
                 self.session = None;
-                fault.error("append")
+                stopped.error("append")
             });
         }
-        match transaction::commit(&session.producer, group, &session.targets, &mut session.books) {
+        match transaction::commit(sending, group, books) {
             Ok(()) => Ok(()),
             Err(broken) => Err(self.give_up(broken)),
         }
     }
 
     fn give_up(&mut self, broken: Broken) -> Error {
-        self.was_fenced |= broken.fault.is_fenced();
-        if broken.is_over {
-            self.session = None;
-        }
-        match broken.fault.is_fenced() {
-            true => Error::unavailable(format!("Kafka: {}", broken.fault)).context("append"),
+        self.was_fenced |= broken.is_fenced;
+        self.session = None;
+        match broken.is_fenced {
+            true => Error::unavailable(broken.error.message()).context("append"),
             false => broken.error,
         }
     }
@@ -185,6 +201,9 @@ impl Writer {
     fn learn_schemas(&mut self, group: &Group) -> Result<()> {
         for message in group.messages.iter().filter(|m| &*m.topic == topic::SCHEMAS && !m.value.is_empty()) {
             let (_, schema) = native::decode_schema(&message.key, &message.value)?;
+            if let Some(json) = self.session()?.json.as_mut() {
+                json.learn(&schema);
+            }
             self.schemas.insert(topic::topic_of(&schema.table), schema);
         }
         Ok(())
@@ -215,10 +234,14 @@ impl Writer {
         let found = whole::state(&self.config)?;
         self.is_ours(found.as_ref())?;
         if self.role == Role::Capture {
+            // Before anybody is fenced.
+            let tables = whole::tables(&self.config)?;
+            format::fits(&self.config, &format::known(&self.config)?, !tables.is_empty())?;
             self.become_the_one(&producer, &mut books)?;
         }
-        let tables = whole::tables(&self.config)?;
-        let mut session = Session { producer, targets: HashMap::new(), made: HashMap::new(), tables, books };
+        let (json, untold) = self.to_json()?;
+        let (targets, tables) = (HashMap::new(), whole::tables(&self.config)?);
+        let mut session = Session { producer, targets, made: HashMap::new(), tables, books, json, untold };
         let names: Vec<&str> = there.keys().map(String::as_str).collect();
         let settings = self.admin.settings(&names)?;
         for (name, partitions) in &there {
@@ -227,6 +250,13 @@ impl Writer {
             session.made.insert(name.clone(), Made { partitions: *partitions, is_compacted });
         }
         Ok(session)
+    }
+
+    fn to_json(&self) -> Result<(Option<ToJson>, Option<Message>)> {
+        let (Format::Debezium(of), Role::Capture) = (&self.config.format, self.role) else { return Ok((None, None)) };
+        let (number, untold) = format::number(&format::known(&self.config)?, &of.modes)?;
+        let schemas = whole::schemas(&self.config)?;
+        Ok((Some(ToJson::new((**of).clone(), &self.config.topic_prefix, number, schemas)), untold))
     }
 
     fn own_topics(&self) -> Vec<Wanted> {
@@ -268,6 +298,7 @@ impl Writer {
     fn make_topics(&mut self, group: &mut Group) -> Result<()> {
         let prefix = &self.config.topic_prefix;
         let Some(session) = &mut self.session else { return Ok(()) };
+        group.messages.extend(session.untold.take());
         let mut named = Vec::new();
         for topic in group.messages.iter().map(|m| &m.topic) {
             if session.targets.contains_key(topic) {
@@ -290,7 +321,8 @@ impl Writer {
             }
             let known = session.made.get(&name).copied();
             let made = made(&self.admin, &wanted, known, self.config.replication)?;
-            let target = Target { handle: session.producer.topic(&name)?, is_compacted: made.is_compacted };
+            let Made { partitions, is_compacted } = made;
+            let target = Target { handle: session.producer.topic(&name)?, is_compacted, partitions };
             if known.is_some_and(|known| known.partitions < made.partitions) {
                 learn_partitions(&session.producer, &name, made.partitions)?;
             }
@@ -298,7 +330,8 @@ impl Writer {
             session.targets.insert(topic.clone(), target);
         }
         for (name, topic) in named {
-            let target = Target { handle: session.producer.topic(&kafka_topic(prefix, TOPICS))?, is_compacted: true };
+            let handle = session.producer.topic(&kafka_topic(prefix, TOPICS))?;
+            let target = Target { handle, is_compacted: true, partitions: 1 };
             session.targets.insert(TOPICS.into(), target);
             let key = Bytes::copy_from_slice(topic.as_bytes());
             let value = Bytes::copy_from_slice(name.as_bytes());
@@ -347,19 +380,4 @@ fn learn_partitions(producer: &Producer, topic: &str, wanted: u32) -> Result<()>
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
-}
-
-/// A copy of an error that several appends share.
-fn same(error: &Error) -> Error {
-    let mut copy = Error::new(error.kind(), error.message());
-    for context in error.contexts() {
-        copy = copy.context(context);
-    }
-    if let Some(hint) = error.hint_text() {
-        copy = copy.hint(hint);
-    }
-    match error.table() {
-        Some(table) if error.kind() != ErrorKind::Bug => copy.on_table(table),
-        _ => copy,
-    }
 }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tidewire_change::{Checkpoint, Message, Position, Progress, Result};
+use std::time::{Duration, Instant};
+use tidewire_change::{Checkpoint, ErrorKind, Message, Position, Progress, Result};
 use tidewire_connector::{Budget, BusReader, BusWriter};
 use tidewire_kafka::{Config, KafkaBus, Mechanism, Sasl, Tls};
 use tidewire_testbed::Kafka;
@@ -51,9 +52,9 @@ async fn by_tls_and_a_password_all_goes_through() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let (broker, ours) = (broker(folder.path()), folder.path().join("ours.pem"));
     for (mechanism, user) in [(Mechanism::Plain, "plain"), (Mechanism::ScramSha512, "scram")] {
-        let config = config(&broker, ours.clone(), mechanism, user, PASSWORD);
-        assert!(!format!("{config:?}").contains(PASSWORD), "what is printed shows no secret");
-        let bus = KafkaBus::capture(config, &Budget::new(32 << 20)).await?;
+        let right = config(&broker, ours.clone(), mechanism, user, PASSWORD);
+        assert!(!format!("{right:?}").contains(PASSWORD), "what is printed shows no secret");
+        let bus = KafkaBus::capture(right, &Budget::new(32 << 20)).await?;
         let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
         let message = Message { topic: "a.b".into(), partition: 0, key, value, timestamp: 5 };
         let checkpoint = Checkpoint { position: Position::new(1, 0), complete_through: 1, resume: Bytes::new() };
@@ -61,6 +62,18 @@ async fn by_tls_and_a_password_all_goes_through() -> Result<()> {
         let mut reader = bus.reader("s", Budget::new(8 << 20), None)?;
         reader.seek(&Progress::default()).await?;
         assert_eq!(reader.next().await?.messages.len(), 1);
+
+        let wrong = || config(&broker, ours.clone(), mechanism, user, "another-word");
+        let began = Instant::now();
+        let outcomes =
+            [KafkaBus::look(wrong()).await, KafkaBus::capture(wrong(), &Budget::new(32 << 20)).await.map(|_| ())];
+        for refused in outcomes.map(|outcome| outcome.expect_err("the password is wrong")) {
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+            let told = refused.to_string();
+            assert!(told.contains("refused the login") && told.contains("sasl.password"), "{told}");
+            assert!(!told.contains("another-word"), "{told}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody waits for a time-out: {:?}", began.elapsed());
     }
     Ok(())
 }

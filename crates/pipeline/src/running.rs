@@ -338,7 +338,7 @@ impl Running {
         match &*self.0.outcome.borrow() {
             None => Ok(()),
             Some(Ok(())) => Err(ended()),
-            Some(Err(error)) => Err(same(error)),
+            Some(Err(error)) => Err(error.again()),
         }
     }
 
@@ -356,7 +356,7 @@ impl Running {
             Err(_) => return Err(Error::bug("the task that watches over the loops is gone")),
         };
         match ended {
-            Some(Err(error)) => Err(same(&error)),
+            Some(Err(error)) => Err(error.again()),
             _ => Ok(()),
         }
     }
@@ -380,19 +380,4 @@ impl Running {
 
 fn ended() -> Error {
     Error::unavailable("the pipeline has ended")
-}
-
-/// A copy of an error that several wait for.
-fn same(error: &Error) -> Error {
-    let mut copy = Error::new(error.kind(), error.message());
-    for context in error.contexts() {
-        copy = copy.context(context);
-    }
-    if let Some(hint) = error.hint_text() {
-        copy = copy.hint(hint);
-    }
-    match error.table() {
-        Some(table) => copy.on_table(table),
-        None => copy,
-    }
 }

@@ -166,6 +166,15 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
             "snappy" => kafka::Compression::Snappy,
             _ => kafka::Compression::Lz4,
         },
+        format: match &settings.json {
+            None => kafka::Format::Native,
+            Some(modes) => kafka::Format::Debezium(Box::new(kafka::DebeziumJson {
+                modes: modes.clone(),
+                database: super::database(config),
+                version: env!("CARGO_PKG_VERSION").to_string(),
+            })),
+        },
+        now: || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64),
         tls,
         sasl,
         queue_bytes: (config.memory.capture_bytes / 4).min(64 << 20),

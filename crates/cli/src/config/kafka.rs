@@ -5,6 +5,7 @@ use crate::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidewire_change::Result;
+use tidewire_envelope::debezium::Modes;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct KafkaConfig {
@@ -18,6 +19,8 @@ pub struct KafkaConfig {
     pub max_message: u64,
     /// none, lz4, zstd, gzip or snappy.
     pub compression: String,
+    /// None: Tidewire's own form; else Debezium's JSON, by these modes.
+    pub json: Option<Modes>,
     pub tls: Option<TlsConfig>,
     pub sasl: Option<SaslConfig>,
 }
@@ -70,9 +73,34 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
         retention,
         max_message,
         compression: section.choice("compression")?,
+        json: json(section)?,
         tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
         sasl: section.section("sasl")?.map(|section| sasl(&section)).transpose()?,
     })
+}
+
+/// How messages in JSON are written, if they are.
+fn json(section: &Section) -> Result<Option<Modes>> {
+    let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
+    if section.choice("format")? == "native" {
+        return match properties.is_empty() {
+            true => Ok(None),
+            false => Err(section.bad("properties", "is only for `format: debezium-json`")),
+        };
+    }
+    let mut modes = Modes::default();
+    for (property, value) in &properties {
+        set(&mut modes, property, value).map_err(|what| section.bad("properties", &what))?;
+    }
+    Ok(Some(modes))
+}
+
+fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {
+    match modes.set(property, value) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("is no property of the format; they are: {}", Modes::PROPERTIES.join(", "))),
+        Err(error) => Err(format!("can't be taken: {error}")),
+    }
 }
 
 fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {

@@ -47,6 +47,19 @@ const KAFKA: &[Key] = &[
     )
     .default("16MB"),
     key("compression", Kind::Choice(&["none", "lz4", "zstd", "gzip", "snappy"]), "How batches are packed.").default("lz4"),
+    key(
+        "format",
+        Kind::Choice(&["native", "debezium-json"]),
+        "How messages of tables are written: in Tidewire's own compact form, or as Debezium writes them, for whoever else reads the \
+         topics (docs/kafka.md). A bus keeps its form: another one needs a topic_prefix of its own.",
+    )
+    .default("native"),
+    key(
+        "properties",
+        Kind::Pairs,
+        "With `format: debezium-json`: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
+         `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
+    ),
     key("tls", Kind::Section(TLS), "Encrypts the connections; may be empty: `tls: {}`."),
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
 ];

@@ -163,6 +163,24 @@ impl<'a> Section<'a> {
 
     /// The names and texts below a `Pairs` key. `check` tells what is wrong about one.
     pub fn pairs(&self, name: &str, check: fn(&str, &str) -> Result<(), String>) -> Result<BTreeMap<String, String>> {
+        self.named_values(name, false, check)
+    }
+
+    /// The same, where a number, true or false is as good as its text.
+    pub fn properties(
+        &self,
+        name: &str,
+        check: fn(&str, &str) -> Result<(), String>,
+    ) -> Result<BTreeMap<String, String>> {
+        self.named_values(name, true, check)
+    }
+
+    fn named_values(
+        &self,
+        name: &str,
+        takes_scalars: bool,
+        check: fn(&str, &str) -> Result<(), String>,
+    ) -> Result<BTreeMap<String, String>> {
         let mut pairs = BTreeMap::new();
         let Some(entry) = self.entry(name) else { return Ok(pairs) };
         let Value::Map(entries) = &entry.node.value else {
@@ -170,11 +188,14 @@ impl<'a> Section<'a> {
         };
         for entry in entries {
             let full = format!("`{}.{}`", self.full(name), entry.key);
-            let Value::Text(text) = &entry.node.value else {
-                return Err(fault(self.file, entry.node.place, format!("{full} must be text")));
+            let text = match &entry.node.value {
+                Value::Text(text) => text.clone(),
+                Value::Integer(number) if takes_scalars => number.to_string(),
+                Value::Bool(flag) if takes_scalars => flag.to_string(),
+                _ => return Err(fault(self.file, entry.node.place, format!("{full} must be text"))),
             };
-            check(&entry.key, text).map_err(|what| fault(self.file, entry.place, format!("{full} {what}")))?;
-            pairs.insert(entry.key.clone(), text.clone());
+            check(&entry.key, &text).map_err(|what| fault(self.file, entry.place, format!("{full} {what}")))?;
+            pairs.insert(entry.key.clone(), text);
         }
         Ok(pairs)
     }

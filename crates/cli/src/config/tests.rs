@@ -1,4 +1,5 @@
 use super::*;
+use tidewire_envelope::debezium::DecimalMode;
 
 struct Env;
 impl Lookup for Env {
@@ -154,6 +155,17 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
     let Bus::Kafka(kafka) = config.bus else { panic!("it is Kafka") };
     assert_eq!(kafka.sasl.unwrap().mechanism, "SCRAM-SHA-512");
     assert_eq!(kafka.tls.unwrap().authority, Some("/etc/tw/ca.pem".into()));
+
+    let json = with(
+        "{brokers: 'k:1', format: debezium-json, properties: {decimal.handling.mode: string, tombstones.on.delete: false}}",
+    );
+    let Bus::Kafka(kafka) = read(&json).unwrap().bus else { panic!("it is Kafka") };
+    assert!(kafka.json.is_some_and(|modes| modes.decimal == DecimalMode::Text && !modes.tombstones));
+    let properties =
+        |given: &str| refusal(&with(&format!("{{brokers: 'k:1', format: debezium-json, properties: {given}}}")));
+    assert!(properties("{decimal.mode: string}").contains("is no property of the format"));
+    assert!(properties("{decimal.handling.mode: exact}").contains("precise, string, double"));
+    assert!(refusal(&with("{brokers: 'k:1', properties: {tombstones.on.delete: true}}")).contains("only for `format:"));
 
     assert!(refusal(&with("{}")).contains("`bus.kafka.brokers` is missing"));
     assert!(refusal(&with("{brokers: k1}")).contains("p.yaml:5:24: `bus.kafka.brokers` must be addresses"));

@@ -103,6 +103,8 @@ struct Translation {
     failover: bool,
     readers: Option<u32>,
     heartbeat_ms: Option<u64>,
+    /// How values are written, where it isn't the default.
+    format: Vec<(String, String)>,
 }
 
 fn becomes(text: impl Into<String>) -> Fate {
@@ -126,6 +128,9 @@ impl Translation {
             return Ok(fate);
         }
         if let Some(fate) = format_of(property, value)? {
+            if Modes::PROPERTIES.contains(&property) && matches!(fate, Fate::Becomes(_)) {
+                self.format.push((property.to_owned(), value.to_owned()));
+            }
             return Ok(fate);
         }
         Ok(match known(property) {
@@ -282,7 +287,14 @@ impl Translation {
             (Some(brokers), prefix) => {
                 let prefix =
                     prefix.as_deref().map_or(String::new(), |prefix| format!("\n    topic_prefix: {}", text(prefix)));
-                let _ = writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}", text(brokers));
+                let _ =
+                    writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}\n    format: debezium-json", text(brokers));
+                if !self.format.is_empty() {
+                    out.push_str("    properties:\n");
+                }
+                for (property, value) in &self.format {
+                    let _ = writeln!(out, "      {property}: {}", text(value));
+                }
             }
             (None, Some(prefix)) => {
                 let _ = writeln!(
@@ -345,9 +357,7 @@ fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
         return Ok(Some(match modes.set(property, value) {
             Err(error) => refused(error.to_string()),
             Ok(_) if modes == default => same("the default"),
-            Ok(_) => {
-                becomes(format!("Debezium's format: `topic read --format debezium --property {property}={value}`"))
-            }
+            Ok(_) => becomes(format!("bus.kafka.properties: {property}: {value}")),
         }));
     }
     let json = "org.apache.kafka.connect.json.JsonConverter";

@@ -42,12 +42,14 @@ fn the_tutorials_connector_becomes_a_configuration() {
 fn the_form_of_put_and_brokers_are_taken_too() {
     let json = with(
         r#""name": "A b", "topic.prefix": "x${y}", "publication.name": "mine", "publication.autocreate.mode": "disabled",
-        "slot.failover": "true", "heartbeat.interval.ms": 5000, "snapshot.max.threads": "4", "database.sslmode": "verify-full""#,
+        "slot.failover": "true", "heartbeat.interval.ms": 5000, "snapshot.max.threads": "4", "database.sslmode": "verify-full",
+        "decimal.handling.mode": "string", "tombstones.on.delete": "true""#,
     );
     let plan = plan(&json, Some("k1:9092,k2:9092")).unwrap();
     for line in [
         "name: x__y_\n",
-        "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n",
+        "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n    format: debezium-json\n",
+        "    properties:\n      decimal.handling.mode: \"string\"\n#",
         "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n",
         "/postgres?sslmode=verify-full\"\n",
     ] {

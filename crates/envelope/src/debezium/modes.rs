@@ -109,6 +109,47 @@ impl Modes {
         "value.converter.schemas.enable",
     ];
 
+    /// Every property with its value, as `set` takes it: who has them reads what was written by these modes.
+    pub fn properties(&self) -> [(&'static str, String); 11] {
+        let [decimal, time, binary, hstore, interval, placeholder, money, unknown, tombstones, key, value] =
+            Self::PROPERTIES;
+        let decimals = match self.decimal {
+            DecimalMode::Precise => "precise",
+            DecimalMode::Text => "string",
+            DecimalMode::Double => "double",
+        };
+        let times = match self.time {
+            TimeMode::Adaptive => "adaptive",
+            TimeMode::AdaptiveTimeMicroseconds => "adaptive_time_microseconds",
+            TimeMode::Connect => "connect",
+            TimeMode::IsoString => "isostring",
+            TimeMode::Microseconds => "microseconds",
+            TimeMode::Nanoseconds => "nanoseconds",
+        };
+        let bytes = match self.binary {
+            BinaryMode::Bytes => "bytes",
+            BinaryMode::Base64 => "base64",
+            BinaryMode::Base64UrlSafe => "base64-url-safe",
+            BinaryMode::Hex => "hex",
+        };
+        let maps = if self.hstore == HstoreMode::Map { "map" } else { "json" };
+        let intervals = if self.interval == IntervalMode::Text { "string" } else { "numeric" };
+        let hex: String = self.placeholder.iter().map(|byte| format!("{byte:02x}")).collect();
+        [
+            (decimal, decimals.to_string()),
+            (time, times.to_string()),
+            (binary, bytes.to_string()),
+            (hstore, maps.to_string()),
+            (interval, intervals.to_string()),
+            (placeholder, format!("hex:{hex}")),
+            (money, self.money_fraction_digits.to_string()),
+            (unknown, self.include_unknown.to_string()),
+            (tombstones, self.tombstones.to_string()),
+            (key, self.key_schemas.to_string()),
+            (value, self.value_schemas.to_string()),
+        ]
+    }
+
     /// Sets one property. `Ok(false)`: it isn't one of `PROPERTIES`; `Invalid`: the value isn't one that it may have.
     pub fn set(&mut self, property: &str, value: &str) -> Result<bool> {
         let one_of = |allowed: &[&str]| -> Result<usize> {
@@ -175,4 +216,36 @@ fn fraction_digits(value: &str) -> Result<u8> {
     value.parse().ok().filter(|digits| *digits <= 18).ok_or_else(|| {
         Error::invalid(format!("`{value}` is no value of money.fraction.digits")).hint("say a number from 0 to 18")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_come_back_from_their_properties_as_they_were() {
+        let values = [
+            ("decimal.handling.mode", "precise string double"),
+            ("time.precision.mode", "adaptive adaptive_time_microseconds connect isostring microseconds nanoseconds"),
+            ("binary.handling.mode", "bytes base64 base64-url-safe hex"),
+            ("hstore.handling.mode", "json map"),
+            ("interval.handling.mode", "numeric string"),
+            ("unavailable.value.placeholder", "none hex:00ff é"),
+            ("money.fraction.digits", "0 18"),
+            ("include.unknown.datatypes", "false true"),
+            ("tombstones.on.delete", "false true"),
+            ("key.converter.schemas.enable", "false true"),
+            ("value.converter.schemas.enable", "false true"),
+        ];
+        for (property, values) in values {
+            for value in values.split(' ') {
+                let (mut modes, mut back) = (Modes::default(), Modes::default());
+                assert!(modes.set(property, value).unwrap());
+                for (property, value) in modes.properties() {
+                    assert!(back.set(property, &value).unwrap(), "{property}");
+                }
+                assert_eq!(back, modes, "{property} {value}");
+            }
+        }
+    }
 }

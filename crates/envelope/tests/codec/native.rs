@@ -3,7 +3,7 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use std::sync::Arc;
 use tidewire_change::{Change, Datum, ErrorKind, Kind, Op, Position, Row, Schema, SchemaId};
-use tidewire_envelope::native::{decode, decode_schema, encode, encode_schema, header};
+use tidewire_envelope::native::{decode, decode_schema, encode, encode_schema, header, of_unread, unread};
 
 fn orders() -> Arc<Schema> {
     schema(&[("id", Kind::Int32), ("status", Kind::Text), ("note", Kind::Text)])
@@ -160,5 +160,17 @@ proptest! {
             encode(&change, header(&bytes).unwrap().schema, &mut again);
             prop_assert_eq!(&again[..], &bytes[..]);
         }
+    }
+}
+
+#[test]
+fn a_message_that_could_not_be_read_is_malformed_for_the_reason_it_was_and_is_still_there() {
+    let value = unread("it isn't JSON", b"{\0x");
+    assert_eq!(of_unread(&value), Some(("it isn't JSON".to_string(), &b"{\0x"[..])));
+    let told = decoded(value.clone(), &orders()).unwrap_err();
+    assert_eq!((told.kind(), told.message()), (ErrorKind::Malformed, "it isn't JSON"));
+    assert_eq!(header(&value).unwrap_err().message(), "it isn't JSON");
+    for change in every_kind_of_change(&orders()) {
+        assert_eq!(of_unread(&encoded(&change)), None);
     }
 }

@@ -24,7 +24,7 @@ fn put(merge: &mut Merge, topic: &str, partition: u32, offset: u64, index: u32) 
     let topic = merge.place(part).topic.clone();
     let value = Bytes::copy_from_slice(&index.to_be_bytes());
     let message = FetchedMessage { topic, partition, offset, key: Bytes::new(), value, timestamp: 0 };
-    merge.message(part, Waiting { index, message });
+    merge.message(part, Waiting { index, form: None, message });
 }
 
 fn all(_: &str) -> bool {
@@ -36,7 +36,8 @@ type Taken = (Vec<(String, u64)>, Option<u64>);
 
 fn taken(merge: &mut Merge) -> Option<Taken> {
     let given = merge.take(1 << 20)?;
-    let messages = given.messages.iter().map(|m| (format!("{}/{}", m.topic, m.partition), m.offset)).collect();
+    let messages =
+        given.messages.iter().map(|m| &m.message).map(|m| (format!("{}/{}", m.topic, m.partition), m.offset)).collect();
     Some((messages, given.boundary.map(|b| b.position.commit)))
 }
 
@@ -120,7 +121,7 @@ fn an_append_larger_than_memory_is_given_out_in_parts_and_its_boundary_last() {
         while let Some(given) = merge.take(most) {
             assert!(told.is_none(), "nothing comes behind the boundary");
             assert!(given.bytes <= most);
-            got.extend(given.messages.iter().map(|m| u32::from_be_bytes(m.value[..].try_into().unwrap())));
+            got.extend(given.messages.iter().map(|m| u32::from_be_bytes(m.message.value[..].try_into().unwrap())));
             told = given.boundary;
         }
     }

@@ -1,0 +1,96 @@
+//! Debezium's JSON as it lies on the bus → a message in our own form, exactly as it was appended.
+
+use crate::config::Config;
+use crate::format;
+use crate::merge::Waiting;
+use crate::records::Form;
+use crate::whole;
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidewire_change::{topic, Error, ErrorKind, Key, Op, Result, Schema, SchemaId};
+use tidewire_connector::FetchedMessage;
+use tidewire_envelope::debezium::{Decoder, Modes};
+use tidewire_envelope::native;
+
+/// What is known of the bus is read from it when it is needed first, and again when a message names what came later.
+#[derive(Default)]
+pub(crate) struct FromJson {
+    schemas: HashMap<SchemaId, Arc<Schema>>,
+    modes: BTreeMap<u16, Modes>,
+    decoders: HashMap<Form, Decoder>,
+    out: BytesMut,
+    key: Vec<u8>,
+}
+
+impl FromJson {
+    /// What was given out by the merge, as it was appended. Blocks when something has to be learnt.
+    pub fn all(&mut self, messages: Vec<Waiting>, config: &Config) -> Result<Vec<FetchedMessage>> {
+        messages.into_iter().map(|waiting| self.one(waiting, config)).collect()
+    }
+
+    fn one(&mut self, waiting: Waiting, config: &Config) -> Result<FetchedMessage> {
+        let Waiting { form, mut message, .. } = waiting;
+        let Some(form) = form else {
+            if message.value.first() == Some(&b'{') && !topic::is_internal(&message.topic) {
+                message.value =
+                    native::unread("another program wrote the message: it lacks our header", &message.value);
+            }
+            return Ok(message);
+        };
+        // A tombstone says nothing that its delete didn't.
+        if message.value.is_empty() {
+            return Ok(message);
+        }
+        let decoder = match self.decoders.get_mut(&form) {
+            Some(decoder) => decoder,
+            None => {
+                let decoder = self.decoder(form, config).map_err(|error| error.context(place(&message)))?;
+                self.decoders.entry(form).or_insert(decoder)
+            }
+        };
+        match decoder.decode(Some(&message.value)) {
+            Ok(Some(change)) => {
+                native::encode(&change, form.schema, &mut self.out);
+                self.key.clear();
+                if change.op != Op::Truncate && matches!(change.schema.key, Key::Columns(_)) {
+                    tidewire_flow::change_key(&change, &mut self.key)?;
+                }
+                message.key = Bytes::copy_from_slice(&self.key);
+                message.value = self.out.split().freeze();
+            }
+            Ok(None) => message.value = Bytes::new(),
+            // Whoever delivers puts it into the dead letters, with the reason.
+            Err(error) if matches!(error.kind(), ErrorKind::Malformed | ErrorKind::Schema) => {
+                message.value = native::unread(error.message(), &message.value);
+            }
+            Err(error) => return Err(error.context(place(&message))),
+        }
+        Ok(message)
+    }
+
+    fn decoder(&mut self, form: Form, config: &Config) -> Result<Decoder> {
+        if !self.modes.contains_key(&form.number) {
+            self.modes = format::known(config)?;
+        }
+        if !self.schemas.contains_key(&form.schema) {
+            self.schemas = whole::schemas(config)?;
+        }
+        let modes = self.modes.get(&form.number).ok_or_else(|| {
+            Error::invalid(format!(
+                "it was written by properties (number {}) that the bus doesn't tell of",
+                form.number
+            ))
+            .hint("the topic of formats must not lose messages: was it made anew?")
+        })?;
+        let schema = self.schemas.get(&form.schema).ok_or_else(|| {
+            Error::schema(format!("it uses schema {:016x}, which isn't known", form.schema.0))
+                .hint(format!("the topic {} must not lose messages: was it made anew?", topic::SCHEMAS))
+        })?;
+        Ok(Decoder::new(schema, modes))
+    }
+}
+
+fn place(message: &FetchedMessage) -> String {
+    format!("topic {} partition {} offset {}", message.topic, message.partition, message.offset)
+}

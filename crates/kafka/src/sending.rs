@@ -1,0 +1,165 @@
+//! The messages of a group on their way to the producer, and which partitions they touch.
+
+use crate::error::Fault;
+use crate::producer::{Produced, Producer};
+use crate::records::{self, Header};
+use crate::to_json::{Json, ToJson};
+use crate::transaction::{Group, Target};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidewire_change::{topic, Error, Message, Result};
+use tidewire_flow::partition;
+
+/// Why the messages didn't get through.
+pub(crate) enum Stopped {
+    Kafka(Fault),
+    /// A message can't be written as it should be.
+    Own(Error),
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Stopped {
+        Stopped::Kafka(fault)
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Own(error)
+    }
+}
+
+impl Stopped {
+    pub fn error(&self, place: &str) -> Error {
+        match self {
+            Stopped::Kafka(fault) => fault.error(place),
+            Stopped::Own(error) => error.again(),
+        }
+    }
+}
+
+/// Gives every message its slot: one for each partition that is touched.
+#[derive(Default)]
+pub(crate) struct Slots {
+    of: HashMap<(*const u8, u32), usize>,
+    pub places: Vec<(Arc<str>, u32)>,
+    last: Option<((*const u8, u32), usize)>,
+}
+
+impl Slots {
+    fn of(&mut self, topic: &Arc<str>, partition: u32) -> usize {
+        let place = (topic.as_ptr(), partition);
+        if let Some((_, slot)) = self.last.filter(|(last, _)| *last == place) {
+            return slot;
+        }
+        let places = &mut self.places;
+        let slot = *self.of.entry(place).or_insert_with(|| {
+            places.push((topic.clone(), partition));
+            places.len() - 1
+        });
+        self.last = Some((place, slot));
+        slot
+    }
+}
+
+/// Sends the messages of one group.
+pub(crate) struct Sending<'a> {
+    pub producer: &'a Producer,
+    pub targets: &'a HashMap<Arc<str>, Target>,
+    /// Tables' messages are written in JSON, at this time.
+    pub json: Option<(&'a mut ToJson, i64)>,
+    /// Partitions of a table, as whoever appends knows them.
+    pub partitions: u32,
+    pub max_message_bytes: usize,
+    pub instance: u64,
+    pub slots: Slots,
+}
+
+impl Sending<'_> {
+    pub fn send(&mut self, group: &Group) -> Result<(), Stopped> {
+        let mut target: Option<(&Arc<str>, &Target)> = None;
+        for (index, message) in group.messages.iter().enumerate() {
+            let to = match target {
+                Some((topic, to)) if Arc::ptr_eq(topic, &message.topic) => to,
+                _ => &self.targets[&message.topic],
+            };
+            target = Some((&message.topic, to));
+            match self.json.is_some() && !topic::is_internal(&message.topic) {
+                true => self.in_json(&group.messages, index, to)?,
+                false => self.as_it_is(message, index, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn as_it_is(&mut self, message: &Message, index: usize, to: &Target) -> Result<(), Fault> {
+        let own = records::own_key(self.instance, message.timestamp as u64 ^ (index as u64) << 40);
+        let key: Option<&[u8]> = match (message.key.is_empty(), to.is_compacted) {
+            (false, _) => Some(&message.key),
+            (true, true) => Some(&own),
+            (true, false) => None,
+        };
+        let header = Header { index: index as u32, timestamp: message.timestamp, form: None };
+        self.producer.produce(&Produced {
+            topic: to.handle,
+            partition: message.partition,
+            key,
+            value: &message.value,
+            timestamp_ms: (message.timestamp / 1000).max(0),
+            header: header.encode().as_slice(),
+            other_header: None,
+            slot: self.slots.of(&message.topic, message.partition),
+        })
+    }
+
+    fn in_json(&mut self, messages: &[Message], index: usize, to: &Target) -> Result<(), Stopped> {
+        let (message, max_message_bytes) = (&messages[index], self.max_message_bytes);
+        let Some((writer, now)) = &mut self.json else { return Ok(()) };
+        let json = writer.message(messages, index, *now, to.is_compacted)?;
+        let bytes = json.value.len() + json.key.map_or(0, <[u8]>::len);
+        if bytes > max_message_bytes {
+            let message =
+                format!("a message of {bytes} bytes in JSON is more than max_message ({max_message_bytes} bytes)");
+            let error = Error::invalid(message)
+                .context(format!("topic {}", messages[index].topic))
+                .hint("raise bus.kafka.max_message and the topic's max.message.bytes, or leave the table out");
+            return Err(match topic::table_of(&messages[index].topic) {
+                Some(table) => error.on_table(table),
+                None => error,
+            }
+            .into());
+        }
+        let header = Header { index: index as u32, timestamp: message.timestamp, form: Some(json.form) }.encode();
+        for partition in self::partitions(&json, message.partition, self.partitions, to.partitions) {
+            let mut produced = Produced {
+                topic: to.handle,
+                partition,
+                key: json.key,
+                value: json.value,
+                timestamp_ms: (message.timestamp / 1000).max(0),
+                header: header.as_slice(),
+                other_header: json.header,
+                slot: self.slots.of(&message.topic, partition),
+            };
+            self.producer.produce(&produced)?;
+            if json.has_tombstone {
+                produced.value = &[];
+                self.producer.produce(&produced)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a message goes: by its key in JSON, over all partitions of the topic, as Java's producer does it. A truncate comes once for
+/// each partition that whoever appends knows; the last of them stands for all that the topic has beside.
+fn partitions(json: &Json<'_>, given: u32, known: u32, of_topic: u32) -> std::ops::Range<u32> {
+    match json.key {
+        _ if json.is_truncate && given + 1 == known => given..of_topic.max(known),
+        Some(key) if !json.is_truncate => {
+            let to = partition(key, of_topic.max(1));
+            to..to + 1
+        }
+        _ => given..given + 1,
+    }
+}
