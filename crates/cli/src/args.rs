@@ -50,6 +50,9 @@ pub enum Command {
     /// Per table and sink: state, position, lag, rates, findings
     #[command(after_help = "Examples:\n  tidewire status\n  tidewire status --json pipeline.yaml")]
     Status(Plain),
+    /// Per sink and partition: what it still lacks of the bus, in records and in seconds
+    #[command(after_help = "Examples:\n  tidewire lag\n  tidewire lag pipeline.yaml --sink lake --json")]
+    Lag(Lag),
     /// Compare source and copies row by row, exactly
     #[command(after_help = "Examples:\n  tidewire reconcile pipeline.yaml\n  \
         tidewire reconcile pipeline.yaml --table shop.orders --sink lake --repair")]
@@ -169,6 +172,19 @@ pub struct Deliver {
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
     /// Print what happened as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Lag {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// Only this sink; may be given several times
+    #[arg(long)]
+    pub sink: Vec<String>,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

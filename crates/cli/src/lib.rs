@@ -84,6 +84,7 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Capture(args) => return commands::run::capture(&load(cli, &args.config)?, args).await,
         Command::Deliver(args) => return commands::run::deliver(&load(cli, &args.config)?, args).await,
         Command::Status(args) => return commands::status::run(&load(cli, &args.config)?, args).await,
+        Command::Lag(args) => return commands::lag::run(&load(cli, &args.config)?, args).await,
         Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
         Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,
         Command::Sql(args) => return commands::sql::run(&load(cli, &args.config)?, args).await,

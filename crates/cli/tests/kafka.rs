@@ -277,6 +277,10 @@ fn in_debeziums_json_any_consumer_reads_what_happened_and_the_copies_are_equal()
     let answer = shop.place.tidewire(&["reconcile"], &["--json"]).is(0).json();
     assert_eq!(answer["equal"], true, "{answer}");
     assert_eq!(answer["tables"].as_array().unwrap().len(), 6, "three tables, two sinks: {answer}");
+    let lag = shop.place.tidewire(&["lag"], &["--json"]).is(0).json();
+    for sink in lag["sinks"].as_array().unwrap() {
+        assert!(sink["records"] == 0 && !sink["partitions"].as_array().unwrap().is_empty(), "{lag}");
+    }
 
     // Two rows were read; then c, u of 1 and of 3, and the change of a key: d and its tombstone, c; then d and its tombstone.
     let read = shop.consume("shop.public.odd", 11);

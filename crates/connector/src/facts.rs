@@ -122,6 +122,19 @@ pub struct FolderFacts {
     pub owner: Option<Option<u32>>,
 }
 
+/// How far a reader of the bus is behind in one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// The offset of the next message that it wants.
+    pub next: u64,
+    /// The offset behind the last message that is there.
+    pub end: u64,
+    /// Messages that it lacks.
+    pub records: u64,
+    /// When the oldest of them was committed at the source (microseconds since 1970 UTC); none: it lacks none.
+    pub since: Option<i64>,
+}
+
 /// A sink, as it sees itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SinkStatus {

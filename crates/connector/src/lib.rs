@@ -13,7 +13,9 @@ mod source;
 
 pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage, Following};
 pub use credit::{Budget, Credit};
-pub use facts::{FolderFacts, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus};
+pub use facts::{
+    FolderFacts, Lag, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,
+};
 pub use moment::{hurries, moment};
 pub use sink::{Inspect, Scan, Sink, TableBatch, Written};
 pub use source::{ChangeBatch, Placed, Selection, Source, SourceHandle, What};

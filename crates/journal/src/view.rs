@@ -1,5 +1,5 @@
 use crate::journal;
-use crate::messages::{Messages, Read};
+use crate::messages::{Messages, Read, Start};
 use crate::progress;
 use crate::recover::{self, Mode};
 use crate::state::State;
@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use tidewire_change::{Checkpoint, Error, Result, TopicPartition};
+use std::sync::Arc;
+use tidewire_change::{topic, Checkpoint, Error, Result, TopicPartition};
+use tidewire_connector::Lag;
 
 /// A journal seen from outside, as it was when it was opened. Takes no lock and changes nothing; what its owner has not
 /// acknowledged yet may be seen.
@@ -76,6 +78,26 @@ impl View {
     /// Of the numbers only those that the files tell.
     pub fn status(&self) -> JournalStatus {
         status::status(&self.state, &self.dir)
+    }
+
+    /// How far the reader of this name is behind in each partition of a table. Messages that compaction took away count as if they
+    /// were there.
+    pub fn lag(&self, reader: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+        let registered = self.state.readers.get(reader);
+        let mut lags = BTreeMap::new();
+        for facts in self.topics().into_iter().filter(|facts| !topic::is_internal(&facts.topic)) {
+            let shared: Arc<str> = facts.topic.as_str().into();
+            for part in facts.partitions {
+                let place = TopicPartition { topic: shared.clone(), partition: part.partition };
+                let next = registered.map_or(0, |reader| reader.next(&place)).clamp(part.earliest, part.next);
+                let start = Start::Next(BTreeMap::from([(part.partition, next)]));
+                let wanted = Read { topic: facts.topic.clone(), partition: Some(part.partition), start };
+                let oldest = if next < part.next { self.read(wanted).next().transpose()? } else { None };
+                let records = if oldest.is_some() { part.next - next } else { 0 };
+                lags.insert(place, Lag { next, end: part.next, records, since: oldest.map(|oldest| oldest.timestamp) });
+            }
+        }
+        Ok(lags)
     }
 
     /// Reads every sealed segment and compares all checksums.

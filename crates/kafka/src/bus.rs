@@ -2,6 +2,7 @@ use crate::admin::Admin;
 use crate::config::Config;
 use crate::follow::Follower;
 use crate::format;
+use crate::lag;
 use crate::reader::KafkaReader;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Message, Result, TopicPartition};
-use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage, Following};
+use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage, Following, Lag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -73,6 +74,13 @@ impl KafkaBus {
     /// Tells this bus from any other, also from a later one with the same names; none: nobody has captured into it yet.
     pub async fn id(&self) -> Result<Option<u64>> {
         self.blocking(|config| Ok(whole::state(&config)?.map(|state| state.bus))).await
+    }
+
+    /// How far a sink's reader is behind, by the offsets that it has noted. Changes nothing.
+    pub async fn lag(config: Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+        let sink = sink.to_string();
+        let looked = tokio::task::spawn_blocking(move || lag::lag(&config, &sink)).await;
+        looked.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
     }
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Config) -> Result<T> + Send + 'static) -> Result<T> {

@@ -1,6 +1,6 @@
 //! A consumer of partitions that it is told to read, without a group's assignment.
 
-use crate::client::{c_name, Client};
+use crate::client::{c_name, Client, ANSWER_MS};
 use crate::error::Fault;
 use crate::producer::HEADER;
 use rdkafka::bindings as c;
@@ -142,6 +142,24 @@ impl Consumer {
         match Fault::of(unsafe { c::rd_kafka_commit(self.client.rk(), list.0, 1) }) {
             None => Ok(()),
             Some(fault) => Err(fault.error("noting offsets")),
+        }
+    }
+
+    /// What its group's offsets are; none where none was noted.
+    pub fn noted_offsets(&self, places: &[(&str, u32)]) -> Result<Vec<Option<u64>>> {
+        let list =
+            List::of(places.iter().map(|(topic, partition)| (*topic, *partition, c::RD_KAFKA_OFFSET_INVALID as i64)))?;
+        // SAFETY: the list lives during the call and keeps its order; so many entries were added to it.
+        unsafe {
+            if let Some(fault) = Fault::of(c::rd_kafka_committed(self.client.rk(), list.0, ANSWER_MS)) {
+                return Err(self.client.because(fault).error("asking for a group's offsets"));
+            }
+            let entries = std::slice::from_raw_parts((*list.0).elems, places.len());
+            let fault = entries.iter().find_map(|entry| Fault::of(entry.err));
+            match fault {
+                Some(fault) => Err(fault.error("asking for a group's offsets")),
+                None => Ok(entries.iter().map(|entry| u64::try_from(entry.offset).ok()).collect()),
+            }
         }
     }
 

@@ -21,6 +21,7 @@ mod error;
 mod follow;
 mod format;
 mod from_json;
+mod lag;
 mod merge;
 mod names;
 mod producer;

@@ -5,12 +5,15 @@ use crate::reading::{Command, Fresh, Reading};
 use crate::records::MARKS;
 use std::collections::BTreeSet;
 use std::sync::{mpsc, Arc};
+use std::time::Duration;
 use tidewire_change::{Error, Progress, Result, TopicPartition};
 use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched};
 use tokio::sync::{mpsc as channel, oneshot};
 
 /// Batches that wait for the sink. Their bytes hold credit.
 const READY: usize = 2;
+
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Reads the bus for one sink; made by `KafkaBus::reader`.
 ///
@@ -20,6 +23,8 @@ pub struct KafkaReader {
     commands: mpsc::Sender<Command>,
     wake: crate::reading::Wake,
     fetched: channel::Receiver<Result<Fresh>>,
+    /// Closed when the thread has ended.
+    ended: mpsc::Receiver<()>,
     has_sought: bool,
     /// Of what was returned last.
     bus: u64,
@@ -31,14 +36,18 @@ impl KafkaReader {
     pub fn open(config: Config, name: &str, budget: Budget, topics: Option<BTreeSet<String>>) -> Result<KafkaReader> {
         let (commands, queue) = mpsc::channel();
         let wake = crate::reading::Wake::default();
-        let group = format!("tidewire-{}-{name}", config.pipeline);
+        let group = group_of(&config, name);
         let (told, fetched) = channel::channel(READY);
+        let (ends, ended) = mpsc::channel::<()>();
         let reading = Reading::new(config, group, budget, topics, wake.clone(), told);
         std::thread::Builder::new()
             .name("kafka-reader".to_string())
-            .spawn(move || reading.run(queue))
+            .spawn(move || {
+                reading.run(queue);
+                drop(ends);
+            })
             .map_err(|error| Error::io(error, "the thread that reads from Kafka"))?;
-        Ok(KafkaReader { commands, wake, fetched, has_sought: false, bus: 0, next_append: 0 })
+        Ok(KafkaReader { commands, wake, fetched, ended, has_sought: false, bus: 0, next_append: 0 })
     }
 
     fn tell(&self, command: Command) -> Result<()> {
@@ -94,9 +103,15 @@ impl BusReader for KafkaReader {
     }
 }
 
-/// The thread ends at its next look.
+/// The thread ends at its next look. That is waited for a little, for the offsets that were noted last to get there.
 impl Drop for KafkaReader {
     fn drop(&mut self) {
         let _ = self.tell(Command::End);
+        let _ = self.ended.recv_timeout(FAREWELL);
     }
+}
+
+/// The consumer group of a sink's reader.
+pub(crate) fn group_of(config: &Config, sink: &str) -> String {
+    format!("tidewire-{}-{sink}", config.pipeline)
 }

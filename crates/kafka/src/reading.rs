@@ -187,7 +187,10 @@ impl Reading {
     fn note(&mut self, progress: &Progress) {
         let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
         let name = |topic: &str| kafka_topic(&self.config.topic_prefix, topic);
-        let offsets: Vec<_> = tables.map(|(place, next)| (name(&place.topic), place.partition, *next)).collect();
+        let mut offsets: Vec<_> = tables.map(|(place, next)| (name(&place.topic), place.partition, *next)).collect();
+        // How far it is in `__progress`: what the lag is counted from.
+        let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 });
+        offsets.extend(mark.map(|next| (name(PROGRESS), 0, *next)));
         let Some(open) = self.open.as_ref().filter(|_| !offsets.is_empty()) else { return };
         if let Err(error) = open.consumer.note_offsets(&offsets) {
             tracing::debug!(%error, "offsets were not noted for the tools that watch groups");

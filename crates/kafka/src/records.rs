@@ -92,6 +92,12 @@ pub(crate) struct Ends {
     pub boundary: Option<Boundary>,
     /// Topic (ours) → partition → the offset behind its last message.
     pub ends: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// The same → how many messages there are of this append.
+    #[serde(default)]
+    pub counts: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// The earliest time of its messages, microseconds since 1970 UTC.
+    #[serde(default)]
+    pub at: i64,
 }
 
 impl Ends {
@@ -211,8 +217,12 @@ mod tests {
         let mut ends =
             Ends { boundary: Some(Boundary { position: Position::new(5, 1), complete_through: 3 }), ..Ends::default() };
         ends.ends.entry("public.orders".into()).or_default().insert(2, 40);
+        ends.counts.entry("public.orders".into()).or_default().insert(2, 3);
+        ends.at = -7;
         assert_eq!(Ends::decode(&ends.encode().unwrap(), 0).unwrap(), ends);
         assert!(Ends::decode(b"[]", 0).is_err());
+        let of_before = br#"{"boundary":null,"ends":{"s.t":{"0":4}}}"#;
+        assert_eq!(Ends::decode(of_before, 0).unwrap().ends["s.t"][&0], 4);
         for form in [None, Some(Form { schema: SchemaId(u64::MAX - 1), number: 513 })] {
             let header = Header { index: 7, timestamp: -9, form };
             assert_eq!(Header::decode(header.encode().as_slice()), Some(header));

@@ -38,11 +38,13 @@ impl Stopped {
     }
 }
 
-/// Gives every message its slot: one for each partition that is touched.
+/// Gives every message its slot, one for each partition that is touched, and counts it there.
 #[derive(Default)]
 pub(crate) struct Slots {
     of: HashMap<(*const u8, u32), usize>,
     pub places: Vec<(Arc<str>, u32)>,
+    /// How many messages each of them got.
+    pub counts: Vec<u64>,
     last: Option<((*const u8, u32), usize)>,
 }
 
@@ -50,14 +52,17 @@ impl Slots {
     fn of(&mut self, topic: &Arc<str>, partition: u32) -> usize {
         let place = (topic.as_ptr(), partition);
         if let Some((_, slot)) = self.last.filter(|(last, _)| *last == place) {
+            self.counts[slot] += 1;
             return slot;
         }
-        let places = &mut self.places;
+        let (places, counts) = (&mut self.places, &mut self.counts);
         let slot = *self.of.entry(place).or_insert_with(|| {
             places.push((topic.clone(), partition));
+            counts.push(0);
             places.len() - 1
         });
         self.last = Some((place, slot));
+        self.counts[slot] += 1;
         slot
     }
 }
@@ -144,6 +149,7 @@ impl Sending<'_> {
             self.producer.produce(&produced)?;
             if json.has_tombstone {
                 produced.value = &[];
+                produced.slot = self.slots.of(&message.topic, partition);
                 self.producer.produce(&produced)?;
             }
         }

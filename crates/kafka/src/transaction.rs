@@ -4,8 +4,7 @@ use crate::producer::{Failure, Produced, Producer, Topic};
 use crate::records::{self, Ends, State};
 use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use tidewire_change::{Boundary, Checkpoint, Error, Message, Result};
+use tidewire_change::{topic, Boundary, Checkpoint, Error, Message, Result};
 
 /// A topic that messages go to.
 #[derive(Clone)]
@@ -94,22 +93,24 @@ fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -
     producer.start();
     sending.send(group)?;
     let ends = producer.settle()?;
-    let mut touched: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
-    for ((topic, partition), end) in sending.slots.places.iter().zip(ends) {
+    let mut told = Ends::default();
+    for (((topic, partition), count), end) in sending.slots.places.iter().zip(&sending.slots.counts).zip(ends) {
         if records::is_delivered(topic) {
-            let known = touched.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
+            let known = told.ends.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
             *known = (*known).max(end);
+            *told.counts.entry(topic.to_string()).or_default().entry(*partition).or_insert(0) += count;
         }
     }
+    let of_tables = group.messages.iter().filter(|message| !topic::is_internal(&message.topic));
+    told.at = of_tables.map(|message| message.timestamp).min().unwrap_or(0);
     let boundary = group.checkpoint.as_ref().filter(|_| group.at_boundary);
-    let boundary = boundary.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
+    told.boundary = boundary.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
     producer.start();
     if group.checkpoint.is_some() || *state != books.state {
         producer.produce(&record(books.checkpoint, Some(b"state"), &state.encode()))?;
     }
-    if boundary.is_some() || !touched.is_empty() {
-        let value = Ends { boundary, ends: touched }.encode()?;
-        producer.produce(&record(books.progress, None, &value))?;
+    if told.boundary.is_some() || !told.ends.is_empty() {
+        producer.produce(&record(books.progress, None, &told.encode()?))?;
     }
     producer.settle()?;
     Ok(())

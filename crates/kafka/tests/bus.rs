@@ -196,6 +196,29 @@ async fn a_topic_gets_the_partitions_that_it_lacks_and_the_order_stays() -> Resu
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn lag_counts_what_a_sink_lacks_and_goes_back_to_nothing() -> Result<()> {
+    let bus = capture(config("lag")).await?;
+    let of = |n: u32| message("a.b", n % 2, "k", n.to_string());
+    let lacks = |lags: BTreeMap<TopicPartition, tidewire_connector::Lag>| -> Vec<(u32, u64, Option<i64>)> {
+        lags.into_iter().map(|(place, lag)| (place.partition, lag.records, lag.since)).collect()
+    };
+    bus.append((0..10).map(of).collect(), checkpoint(1)).await?;
+    bus.append(vec![of(0)], checkpoint(2)).await?;
+    let since = Some(1_700_000_000_000_007);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 6, since), (1, 5, since)]);
+    let mut one = reader(&bus, "s", &Progress::default()).await?;
+    let (_, progress) = read(&mut one, 2).await?;
+    one.commit(&progress).await?;
+    drop(one);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 0, None), (1, 0, None)]);
+    bus.append((0..3).map(of).collect(), checkpoint(3)).await?;
+    bus.append((0..2).map(of).collect(), None).await?;
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 3, since), (1, 2, since)]);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "another").await?), [(0, 9, since), (1, 7, since)]);
+    Ok(())
+}
+
 #[test]
 fn our_partitions_are_those_of_javas_producer() {
     let java = |class: &str, arguments: &[&str], input: &str| {

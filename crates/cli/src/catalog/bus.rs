@@ -2,12 +2,13 @@
 
 use crate::config::{Bus, Config, JournalConfig, KafkaConfig};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use tidewire_change::{Error, Result};
-use tidewire_connector::{hurries, Budget, BusReader, BusWriter};
+use tidewire_change::{Error, Result, TopicPartition};
+use tidewire_connector::{hurries, Budget, BusReader, BusWriter, Lag};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, SystemClock};
 use tidewire_kafka::{self as kafka, KafkaBus};
@@ -99,6 +100,32 @@ impl Opened {
             Opened::Kafka { .. } => Box::pin(std::future::ready(())),
         })
     }
+}
+
+/// What one sink lacks of the bus, by topic and partition.
+pub struct SinkLag {
+    pub sink: String,
+    pub partitions: BTreeMap<TopicPartition, Lag>,
+}
+
+/// How far each sink is behind. Looks at the bus alone: nothing has to run.
+pub async fn lag(config: &Config) -> Result<Vec<SinkLag>> {
+    let mut all = Vec::new();
+    match &config.bus {
+        Bus::Journal(_) => {
+            let view = Journal::read_only(&config.data_dir)?;
+            for sink in &config.sinks {
+                all.push(SinkLag { sink: sink.name.clone(), partitions: view.lag(&sink.name)? });
+            }
+        }
+        Bus::Kafka(settings) => {
+            for sink in &config.sinks {
+                let partitions = KafkaBus::lag(kafka_config(config, settings), &sink.name).await?;
+                all.push(SinkLag { sink: sink.name.clone(), partitions });
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Capture and deliver can be two processes only where the bus is neither's.

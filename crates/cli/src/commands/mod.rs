@@ -3,6 +3,7 @@
 pub mod check;
 pub mod cut;
 pub mod init;
+pub mod lag;
 pub mod plan;
 pub mod reconcile;
 pub mod run;

@@ -1,0 +1,100 @@
+//! How far a sink is behind what is on the bus. The offsets that a reader notes say where it is; `__progress` says what has come since.
+
+use crate::config::Config;
+use crate::consumer::Consumer;
+use crate::names::kafka_topic;
+use crate::reader::group_of;
+use crate::records::{Ends, PROGRESS};
+use crate::whole;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Result, TopicPartition};
+use tidewire_connector::Lag;
+
+const LOOK_BYTES: usize = 4 << 20;
+
+/// Per partition of the tables' topics. Blocks.
+pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+    let asking = Consumer::new(&config.consumer(&group_of(config, sink), LOOK_BYTES))?;
+    let tables = whole::tables(config)?;
+    let mut places = Vec::new();
+    for name in tables.keys() {
+        let partitions = asking.client().partitions(name)?.unwrap_or(0);
+        places.extend((0..partitions).map(|partition| (name.as_str(), partition)));
+    }
+    let progress = kafka_topic(&config.topic_prefix, PROGRESS);
+    places.push((&progress, 0));
+    let noted = asking.noted_offsets(&places)?;
+    let mut lags: BTreeMap<TopicPartition, Lag> = BTreeMap::new();
+    for ((name, partition), next) in places.iter().zip(&noted) {
+        if let (Some(topic), Some(next)) = (tables.get(*name), next) {
+            let place = TopicPartition { topic: Arc::from(topic.as_str()), partition: *partition };
+            lags.insert(place, Lag { next: *next, end: *next, ..Lag::default() });
+        }
+    }
+    for append in appends_behind(config, noted.last().copied().flatten())? {
+        count(&mut lags, append);
+    }
+    Ok(lags)
+}
+
+/// What was appended behind a sink's mark; none: it has read nothing yet.
+fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<Ends>> {
+    let mut consumer = whole::consumer(config)?;
+    let name = kafka_topic(&config.topic_prefix, PROGRESS);
+    let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(Vec::new()) };
+    let from = mark.unwrap_or(low).max(low);
+    let (mut appends, mut fault) = (Vec::new(), None);
+    if from < high {
+        whole::read(&mut consumer, &name, &[(0, Some(from))], |message| {
+            match Ends::decode(&message.value, message.offset) {
+                Ok(ends) => appends.push(ends),
+                Err(error) => fault = Some(error),
+            }
+        })?;
+    }
+    fault.map_or(Ok(appends), Err)
+}
+
+fn count(lags: &mut BTreeMap<TopicPartition, Lag>, append: Ends) {
+    for (topic, partitions) in &append.ends {
+        if tidewire_change::topic::is_internal(topic) {
+            continue;
+        }
+        for (partition, end) in partitions {
+            let place = TopicPartition { topic: Arc::from(topic.as_str()), partition: *partition };
+            let lag = lags.entry(place).or_default();
+            if *end <= lag.next {
+                continue;
+            }
+            // A record of an older version doesn't say how many there are.
+            let counted = append.counts.get(topic).and_then(|counts| counts.get(partition)).copied();
+            lag.records += counted.unwrap_or(end.saturating_sub(lag.next.max(lag.end)));
+            lag.end = *end;
+            lag.since = lag.since.or(Some(append.at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(end: u64, count: u64, at: i64) -> Ends {
+        let of = |number| BTreeMap::from([("s.t".to_string(), BTreeMap::from([(1, number)]))]);
+        Ends { ends: of(end), counts: of(count), at, ..Ends::default() }
+    }
+
+    #[test]
+    fn records_are_counted_without_the_marks_of_transactions_and_the_oldest_tells_the_time() {
+        let place = TopicPartition { topic: "s.t".into(), partition: 1 };
+        let mut lags = BTreeMap::from([(place.clone(), Lag { next: 10, end: 10, ..Lag::default() })]);
+        count(&mut lags, append(10, 3, 5));
+        assert_eq!(lags[&place].records, 0, "the sink has them");
+        count(&mut lags, append(14, 3, 7));
+        count(&mut lags, append(17, 2, 9));
+        assert_eq!(lags[&place], Lag { next: 10, end: 17, records: 5, since: Some(7) });
+        count(&mut lags, Ends { counts: BTreeMap::new(), ..append(20, 0, 9) });
+        assert_eq!(lags[&place].records, 8);
+    }
+}
