@@ -37,6 +37,13 @@ pub enum Command {
     #[command(after_help = "Examples:\n  tidewire plan connector.json\n  \
         tidewire plan connector.json --brokers kafka1:9092 --out pipeline.yaml")]
     Plan(Plan),
+    /// Kafka Connect's REST API: takes Debezium PostgreSQL connectors as they are and runs them
+    #[command(after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN; requests then carry \
+        `Authorization: Bearer …`.\n\nExamples:\n  \
+        tidewire serve --brokers kafka1:9092\n  \
+        curl -X POST -H 'Content-Type: application/json' --data @connector.json http://127.0.0.1:8083/connectors\n  \
+        curl http://127.0.0.1:8083/connectors?expand=status")]
+    Serve(Serve),
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
     Run(Run),
@@ -125,6 +132,26 @@ pub struct Plan {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// Folder of the connectors: their configurations, which hold passwords, and what their pipelines keep. One process owns it
+    #[arg(long, default_value = "./tidewire-connect")]
+    pub dir: PathBuf,
+    /// host:port of the Kafka brokers that connectors write to, several with commas; without this each connector fills a lake in
+    /// the folder
+    #[arg(long)]
+    pub brokers: Option<String>,
+    /// A file with further keys of `bus.kafka`, such as `tls` and `sasl`: docs/configuration.md
+    #[arg(long, value_name = "FILE", requires = "brokers")]
+    pub kafka: Option<PathBuf>,
+    /// Address of the REST API
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8083")]
+    pub http: SocketAddr,
+    /// Bound of the bytes that are on their way at once, for each connector
+    #[arg(long, value_name = "SIZE", default_value = "128MB")]
+    pub memory: String,
 }
 
 #[derive(Args, Debug)]

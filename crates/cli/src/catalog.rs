@@ -19,7 +19,7 @@ mod bus;
 mod lake;
 mod start;
 
-pub use bus::{lag, SinkLag};
+pub use bus::{cluster, lag, SinkLag};
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use start::{may_capture, start, start_part, Part};
 pub use tidewire_delta::{At, CutTable, Description};

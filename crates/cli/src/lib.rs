@@ -7,6 +7,7 @@ mod catalog;
 mod commands;
 mod config;
 mod connector;
+mod connectors;
 mod demo;
 mod exit;
 mod memory;
@@ -78,6 +79,10 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Plan(args) => {
             log(cli, LogForm::Text)?;
             return commands::plan::run(args);
+        }
+        Command::Serve(args) => {
+            log(cli, LogForm::Text)?;
+            return commands::serve::run(args).await;
         }
         Command::Check(args) => return commands::check::run(&load(cli, &args.config)?, args).await,
         Command::Run(args) => return commands::run::run(&load(cli, &args.config)?, args).await,

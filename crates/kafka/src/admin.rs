@@ -44,6 +44,11 @@ impl Admin {
         Ok(Admin { client, asking, runtime })
     }
 
+    /// The cluster's name for itself; none: no broker answers.
+    pub fn cluster(&self) -> Option<String> {
+        self.client.inner().fetch_cluster_id(ANSWER)
+    }
+
     /// The topics that begin with the prefix and a dot, and their partitions. It is asked first of all: who isn't let in is told so.
     pub fn partitions(&self, prefix: &str) -> Result<BTreeMap<String, u32>> {
         self.asking.topics(prefix)

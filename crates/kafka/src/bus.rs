@@ -42,6 +42,13 @@ impl KafkaBus {
         looked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
     }
 
+    /// The cluster's name for itself; none: no broker answers.
+    pub async fn cluster(config: Config) -> Result<Option<String>> {
+        let runtime = Handle::current();
+        let asked = tokio::task::spawn_blocking(move || Ok(Admin::new(&config, runtime)?.cluster()));
+        asked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
+    }
+
     /// Opens the bus for processes that deliver: it takes notes (dead letters, repairs), but no checkpoint.
     pub async fn notes(config: Config) -> Result<KafkaBus> {
         Self::open(config, Role::Notes, None).await

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Position, Result};
-use tidewire_connector::{BusWriter, Selection, Source, SourceHandle, TableState};
+use tidewire_connector::{BusWriter, Placed, Selection, Source, SourceHandle, TableState, What};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -87,7 +87,10 @@ impl Pipeline {
             (None, Some(far)) => far.clone() as Arc<dyn SourceHandle>,
             (None, None) => return Err(Error::bug("a pipeline without a source")),
         };
-        let shared = Shared { elsewhere, is_far: far.is_some(), ..share(&config, handle, bus, &sinks).await? };
+        let now = config.clock.now();
+        let state = |spec: &SinkSpec| Arc::new(SinkState::new(spec.name.clone(), now, spec.inspect.clone()));
+        let states = sinks.iter().map(state).collect();
+        let shared = Shared { elsewhere, is_far: far.is_some(), ..share(&config, handle, bus, states).await? };
         let shared = Arc::new(shared);
         let stop = Stop::default();
         let supervisor = Arc::new(Supervisor::new(&config, repairs.clone()));
@@ -155,11 +158,9 @@ async fn share(
     config: &PipelineConfig,
     source: Arc<dyn SourceHandle>,
     bus: Arc<dyn BusWriter>,
-    sinks: &[SinkSpec],
+    states: Vec<Arc<SinkState>>,
 ) -> Result<Shared> {
     let now = config.clock.now();
-    let states: Vec<_> =
-        sinks.iter().map(|s| Arc::new(SinkState::new(s.name.clone(), now, s.inspect.clone()))).collect();
     for (i, state) in states.iter().enumerate() {
         if states[..i].iter().any(|s| s.name == state.name) {
             return Err(Error::invalid(format!("two sinks have the name {:?}", state.name)).hint("rename one"));
@@ -264,6 +265,15 @@ impl Running {
     /// Asks for a placed read.
     pub async fn read(&self, selection: Selection) -> Result<()> {
         self.0.inside.0.source.read(selection).await
+    }
+
+    /// Asks for a placed read of every table that is followed, beside those whose first read is still to come or under way.
+    pub async fn read_all(&self) -> Result<()> {
+        let source = &self.0.inside.0.source;
+        for table in source.status().tables.into_iter().filter(|table| table.state == TableState::Streaming) {
+            source.read(Selection { table: table.table, what: What::Table, placed: Placed::Ahead }).await?;
+        }
+        Ok(())
     }
 
     /// A position at or above everything that has committed at the source so far.

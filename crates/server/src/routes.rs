@@ -1,4 +1,5 @@
 use crate::answer::{probe, Failure};
+use crate::gate::{Gate, BODY_BYTES};
 use crate::wire::PositionAnswer;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -14,18 +15,10 @@ use tidewire_pipeline::reconcile::{Comparison, Live};
 use tidewire_pipeline::wire::ReadRequest;
 use tidewire_pipeline::{current, diagnose, live, ready, Finding, Running, Status};
 
-/// The largest body that is read.
-const BODY_BYTES: usize = 16 << 20;
 /// `/current` without `within`: seconds.
 const CURRENT_SECONDS: f64 = 10.0;
 /// Answered without a token: orchestrators have none, and they tell nothing but whether it works.
 const PROBES: [&str; 3] = ["/live", "/ready", "/current"];
-
-pub(crate) struct Gate {
-    pub token: Option<String>,
-    /// Only names of this machine are taken for `Host`, so that no web page elsewhere reaches it through a browser.
-    pub loopback: bool,
-}
 
 pub(crate) fn router(running: Running, gate: Gate) -> Router {
     Router::new()
@@ -50,38 +43,10 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> R
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    if declared_length(request.headers()) > BODY_BYTES {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n").into_response();
+    match gate.refusal(request.headers()) {
+        Some((status, why)) => (status, format!("{why}\n")).into_response(),
+        None => next.run(request).await,
     }
-    if gate.loopback && !is_local_host(request.headers()) {
-        return (StatusCode::FORBIDDEN, "the Host header names another machine\n").into_response();
-    }
-    match &gate.token {
-        Some(token) if !has_token(request.headers(), token) => {
-            (StatusCode::UNAUTHORIZED, "a token is required: Authorization: Bearer …\n").into_response()
-        }
-        _ => next.run(request).await,
-    }
-}
-
-fn declared_length(headers: &HeaderMap) -> usize {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|h| h.to_str().ok());
-    length.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn is_local_host(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|h| h.to_str().ok()) else { return true };
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
-    let name = name.map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Compares all bytes, so that the time tells nothing.
-fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(header::AUTHORIZATION).and_then(|h| h.as_bytes().strip_prefix(b"Bearer "));
-    given.is_some_and(|given| {
-        given.len() == token.len() && given.iter().zip(token.as_bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
-    })
 }
 
 async fn status(State(running): State<Running>) -> Json<Status> {

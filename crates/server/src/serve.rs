@@ -1,4 +1,6 @@
-use crate::routes::{router, Gate};
+use crate::gate::Gate;
+use crate::routes::router;
+use axum::Router;
 use std::net::SocketAddr;
 use tidewire_change::{Error, Result};
 use tidewire_pipeline::Running;
@@ -20,8 +22,12 @@ pub struct Serving {
     task: JoinHandle<()>,
 }
 
-/// Starts to answer. `Invalid` when the address is taken, isn't this machine's, or lacks a token.
+/// Starts to answer for a pipeline. `Invalid` when the address is taken, isn't this machine's, or lacks a token.
 pub async fn serve(running: Running, at: Address) -> Result<Serving> {
+    listen(at, |gate| router(running, gate)).await
+}
+
+pub(crate) async fn listen(at: Address, app: impl FnOnce(Gate) -> Router) -> Result<Serving> {
     let loopback = at.address.ip().is_loopback();
     if !loopback && at.token.as_ref().is_none_or(String::is_empty) {
         return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", at.address))
@@ -31,7 +37,7 @@ pub async fn serve(running: Running, at: Address) -> Result<Serving> {
     let address = listener.local_addr().map_err(|e| Error::io(e, at.address))?;
     let gate = Gate { loopback: loopback && at.token.is_none(), token: at.token };
     let (stop, mut stopped) = watch::channel(false);
-    let app = router(running, gate);
+    let app = app(gate);
     let task = tokio::spawn(async move {
         let until = async move {
             // An error means that the server was dropped: the end, too.

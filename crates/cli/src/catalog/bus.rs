@@ -160,6 +160,14 @@ pub async fn reach(config: &Config) -> Result<()> {
     }
 }
 
+/// The name that a Kafka cluster has for itself; none: no broker answers, or the bus isn't Kafka.
+pub async fn cluster(config: &Config) -> Result<Option<String>> {
+    match &config.bus {
+        Bus::Journal(_) => Ok(None),
+        Bus::Kafka(settings) => KafkaBus::cluster(kafka_config(config, settings)).await,
+    }
+}
+
 fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
     let tls = settings.tls.as_ref().map(|tls| kafka::Tls {
         authority: tls.authority.clone(),

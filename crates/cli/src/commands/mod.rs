@@ -7,6 +7,7 @@ pub mod lag;
 pub mod plan;
 pub mod reconcile;
 pub mod run;
+pub mod serve;
 pub mod slot;
 pub mod snapshot;
 pub mod sql;

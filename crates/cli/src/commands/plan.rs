@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<Answer> {
     }
 }
 
-fn told(fate: &Fate) -> (&'static str, &str) {
+pub fn told(fate: &Fate) -> (&'static str, &str) {
     match fate {
         Fate::Becomes(what) => ("becomes", what),
         Fate::Same(what) => ("is so", what),

@@ -16,6 +16,7 @@ mod yaml;
 pub use kafka::KafkaConfig;
 pub use lake::Lake;
 pub use reference::reference;
+pub use substitute::{Lookup, Surroundings};
 
 use crate::catalog;
 use crate::secret::Secret;
@@ -24,7 +25,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
-use substitute::{Lookup, Surroundings};
 use tidewire_change::{Error, Result};
 
 /// Less than this can't hold the batches of two loops.
@@ -155,7 +155,8 @@ pub fn load(path: &Path) -> Result<Config> {
     parse(&path.display().to_string(), &text, folder, &Surroundings)
 }
 
-fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<Config> {
+/// The same of a text that is there already. `folder`: where relative paths begin.
+pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Result<Config> {
     let mut tree = yaml::parse(file, text)?;
     substitute::substitute(file, &mut tree, lookup)?;
     let root = Section::new(file, keys::ROOT, String::new(), &tree)?;

@@ -39,13 +39,18 @@ impl Plan {
     }
 }
 
-const CLASS: &str = "io.debezium.connector.postgresql.PostgresConnector";
+pub const CLASS: &str = "io.debezium.connector.postgresql.PostgresConnector";
 const UNWRAP: &str = "io.debezium.transforms.ExtractNewRecordState";
 
 /// Reads the JSON in the form of POST (`name` and `config`) or of PUT (the properties alone). `brokers`: addresses of the Kafka that topics are
 /// to be written to. `Invalid`: it is no JSON of a PostgreSQL connector.
 pub fn plan(json: &str, brokers: Option<&str>) -> Result<Plan> {
     let (name, given) = properties_of(json)?;
+    plan_of(name, given, brokers)
+}
+
+/// The same of properties that were read already.
+pub fn plan_of(name: Option<String>, given: Vec<(String, String)>, brokers: Option<&str>) -> Result<Plan> {
     let mut plan = Translation { given, name, brokers: brokers.map(str::to_owned), ..Translation::default() };
     let class = plan.given.iter().find(|(property, _)| property == "connector.class").map(|(_, value)| value.as_str());
     if class != Some(CLASS) {
@@ -387,7 +392,7 @@ fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
 }
 
 /// Lower case, digits and `_`, as slots and publications are named.
-fn pipeline_name(name: &str) -> String {
+pub fn pipeline_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }
 
@@ -401,7 +406,7 @@ fn quoted(value: &str) -> String {
     serde_json::Value::from(value).to_string()
 }
 
-fn encoded(part: &str) -> String {
+pub fn encoded(part: &str) -> String {
     let mut out = String::new();
     for byte in part.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {

@@ -1,0 +1,157 @@
+//! The connectors of `tidewire serve`: from their properties to pipelines.
+
+use crate::args::Serve;
+use crate::catalog::{self, Part};
+use crate::commands::plan::told;
+use crate::config::{self, Config, Lookup, Surroundings};
+use crate::connector::{self, encoded, pipeline_name};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tidewire_change::{Error, Result};
+use tidewire_connector::BoxFuture;
+use tidewire_pipeline::Running;
+use tidewire_server::connect::{Fate, Maker, Plan, Properties, Slot, Verdict};
+use tokio::sync::OnceCell;
+
+pub struct Connectors {
+    /// One folder in it for each pipeline.
+    folder: PathBuf,
+    brokers: Option<String>,
+    /// Lines of `bus.kafka`.
+    kafka: String,
+    memory: String,
+    cluster: OnceCell<String>,
+}
+
+/// How `tidewire plan` writes the bus.
+const BUS: &str = "bus:\n  kafka:\n";
+
+impl Connectors {
+    /// `Invalid`: an argument can't be understood.
+    pub fn new(args: &Serve) -> Result<Connectors> {
+        let kafka = match &args.kafka {
+            None => String::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| Error::invalid(format!("can't read {}: {e}", path.display())))?;
+                text.lines().map(|line| format!("    {line}\n")).collect()
+            }
+        };
+        let connectors = Connectors {
+            folder: args.dir.join("pipelines"),
+            brokers: args.brokers.clone(),
+            kafka,
+            memory: args.memory.clone(),
+            cluster: OnceCell::new(),
+        };
+        // Arguments are found wrong now, and not by the first connector.
+        connectors.config(&an_empty_one()).map_err(|e| e.context("--memory or --kafka"))?;
+        Ok(connectors)
+    }
+
+    fn translated(&self, config: &Properties) -> Result<connector::Plan> {
+        let given = config.iter().map(|(property, value)| (property.clone(), value.clone())).collect();
+        connector::plan_of(None, given, self.brokers.as_deref())
+    }
+
+    fn config(&self, config: &Properties) -> Result<Config> {
+        let plan = self.translated(config)?;
+        let text = plan.yaml.replacen(BUS, &format!("{BUS}{}", self.kafka), 1);
+        let text = format!("{text}data_dir: ./data\nmemory: {}\n", self.memory);
+        let password = config.get("database.password").map(String::as_str).unwrap_or_default();
+        let lookup = Password(encoded(password).replace('/', "%2F"));
+        config::parse("the connector's configuration", &text, &self.place(config), &lookup)
+    }
+
+    fn place(&self, config: &Properties) -> PathBuf {
+        self.folder.join(pipeline_of(config))
+    }
+}
+
+/// The least that has a configuration.
+fn an_empty_one() -> Properties {
+    [("connector.class".to_owned(), connector::CLASS.to_owned())].into()
+}
+
+fn prefix(config: &Properties) -> String {
+    let prefix = config.get("topic.prefix").or_else(|| config.get("name"));
+    prefix.cloned().unwrap_or_default()
+}
+
+fn pipeline_of(config: &Properties) -> String {
+    pipeline_name(&prefix(config))
+}
+
+/// The password by its variable, all else from the surroundings.
+struct Password(String);
+
+impl Lookup for Password {
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "DATABASE_PASSWORD" => Some(self.0.clone()),
+            _ => Surroundings.variable(name),
+        }
+    }
+    fn file(&self, path: &str) -> std::io::Result<String> {
+        Surroundings.file(path)
+    }
+}
+
+impl Maker for Connectors {
+    fn plan(&self, config: &Properties) -> Result<Plan> {
+        let plan = self.translated(config)?;
+        if plan.refused() == 0 {
+            self.config(config)?;
+        }
+        let fate = |(property, fate): &(String, connector::Fate)| {
+            let (word, what) = told(fate);
+            let verdict = match fate {
+                connector::Fate::Refused(_) => Verdict::Refused,
+                connector::Fate::Unknown => Verdict::Unknown,
+                _ => Verdict::Taken,
+            };
+            let what = if property == "database.password" { PASSWORD } else { what };
+            Fate { property: property.clone(), word, what: what.to_owned(), verdict }
+        };
+        let get = |property: &str, default: &str| config.get(property).map_or(default, String::as_str).to_owned();
+        Ok(Plan {
+            fates: plan.fates.iter().map(fate).collect(),
+            pipeline: pipeline_of(config),
+            prefix: prefix(config),
+            slot: Slot {
+                host: get("database.hostname", "localhost").to_ascii_lowercase(),
+                port: get("database.port", "5432"),
+                name: get("slot.name", "debezium"),
+            },
+        })
+    }
+
+    fn start<'a>(&'a self, config: &'a Properties) -> BoxFuture<'a, Result<Running>> {
+        Box::pin(async move {
+            make_folder(&self.place(config))?;
+            let config = self.config(config)?;
+            // Topics are what a connector is for; without a broker its changes go through a journal to a lake.
+            let part = if self.brokers.is_some() { Part::Capture } else { Part::Whole };
+            catalog::start_part(&config, part).await
+        })
+    }
+
+    fn cluster(&self) -> BoxFuture<'_, Option<String>> {
+        let ask = || async {
+            let config = self.config(&an_empty_one()).map_err(drop)?;
+            catalog::cluster(&config).await.ok().flatten().ok_or(())
+        };
+        Box::pin(async move {
+            self.brokers.as_ref()?;
+            self.cluster.get_or_try_init(ask).await.ok().cloned()
+        })
+    }
+}
+
+const PASSWORD: &str = "source.postgres.url; kept in the connector's file, shown nowhere";
+
+/// What is in it is the owner's alone.
+fn make_folder(path: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| Error::io(e, path.display()))
+}
