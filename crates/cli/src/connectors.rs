@@ -128,6 +128,11 @@ impl Maker for Connectors {
 
     fn start<'a>(&'a self, config: &'a Properties) -> BoxFuture<'a, Result<Running>> {
         Box::pin(async move {
+            // It was honoured when it was made; an older or newer version may have been it.
+            if self.translated(config)?.refused() > 0 {
+                return Err(Error::invalid("this version can't honour all of the connector's properties")
+                    .hint("GET /connectors/NAME/plan names them"));
+            }
             make_folder(&self.place(config))?;
             let config = self.config(config)?;
             // Topics are what a connector is for; without a broker its changes go through a journal to a lake.

@@ -264,8 +264,11 @@ impl Translation {
         let mut out =
             String::from("# Written by `tidewire plan` from a Debezium connector. Every key: docs/configuration.md.\n");
         // Writing to a String can't fail.
-        let _ =
-            writeln!(out, "name: {}", pipeline_name(self.prefix.as_deref().or(self.name.as_deref()).unwrap_or("main")));
+        let _ = writeln!(
+            out,
+            "name: {}",
+            text(&pipeline_name(self.prefix.as_deref().or(self.name.as_deref()).unwrap_or("main")))
+        );
         out.push_str("source:\n  postgres:\n");
         let _ = writeln!(out, "    url: {}", self.url());
         if !self.patterns.is_empty() {

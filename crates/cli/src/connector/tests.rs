@@ -28,7 +28,7 @@ fn the_tutorials_connector_becomes_a_configuration() {
     assert!(plan.fates.iter().all(|(_, fate)| *fate != Fate::Unknown), "{:?}", plan.fates);
     assert_eq!(plan.fates.len(), 16);
     for line in [
-        "name: shop\n",
+        "name: \"shop\"\n",
         "url: \"postgres://debezium:${DATABASE_PASSWORD}@db.example.com:5433/inventory\"\n",
         "- \"public.customers\"\n      - \"public.orders\"\n",
         "slot: \"shop_slot\"\n",
@@ -47,7 +47,7 @@ fn the_form_of_put_and_brokers_are_taken_too() {
     );
     let plan = plan(&json, Some("k1:9092,k2:9092")).unwrap();
     for line in [
-        "name: x__y_\n",
+        "name: \"x__y_\"\n",
         "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n    format: debezium-json\n",
         "    properties:\n      decimal.handling.mode: \"string\"\n#",
         "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n",

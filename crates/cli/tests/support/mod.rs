@@ -2,6 +2,8 @@
 // Each test binary uses its own part of this.
 #![allow(unused)]
 
+pub mod connect;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

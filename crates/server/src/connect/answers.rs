@@ -58,7 +58,8 @@ pub(super) fn plan(plan: &Plan) -> Value {
 pub(super) fn unknown(plan: &Plan) -> Option<(&'static str, String)> {
     let unknown = plan.fates.iter().filter(|fate| fate.verdict == Verdict::Unknown);
     // A header takes no line breaks and no letters beyond ASCII; dots stay readable.
-    let names: Vec<_> = unknown.map(|fate| fate.property.split('.').map(escape).collect::<Vec<_>>().join(".")).collect();
+    let names: Vec<_> =
+        unknown.map(|fate| fate.property.split('.').map(escape).collect::<Vec<_>>().join(".")).collect();
     (!names.is_empty()).then(|| ("tidewire-unknown-properties", names.join(", ")))
 }
 
@@ -68,12 +69,7 @@ pub(super) const REQUIRED: &[&str] = &["database.dbname", "database.hostname", "
 pub(super) const MISSING: &str = "Missing required configuration which has no default value.";
 
 /// `config`: masked.
-pub(super) fn validated(
-    class: &str,
-    config: &Properties,
-    plan: Option<&Plan>,
-    faults: &[(String, String)],
-) -> Value {
+pub(super) fn validated(class: &str, config: &Properties, plan: Option<&Plan>, faults: &[(String, String)]) -> Value {
     let given = config.keys().map(String::as_str);
     let missing = faults.iter().map(|(property, _)| property.as_str());
     let mut names: Vec<&str> = given.chain(missing).chain(["name"]).collect();

@@ -273,7 +273,9 @@ impl Connector {
             };
             match read.await {
                 Ok(()) => tracing::warn!(connector = kept.name, "every table was read again"),
-                Err(error) => tracing::warn!(connector = kept.name, %error, "tables are to be read again; it is tried anew"),
+                Err(error) => {
+                    tracing::warn!(connector = kept.name, %error, "tables are to be read again; it is tried anew")
+                }
             }
         }
     }

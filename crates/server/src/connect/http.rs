@@ -49,7 +49,8 @@ impl Door {
         if is_of_another_page(&head.headers) {
             return Err(Refusal::new(403, "a page of another address asks: the Origin header isn't this one"));
         }
-        let body = axum::body::to_bytes(body, BODY_BYTES).await.map_err(|_| Refusal::new(413, "the body is too large"))?;
+        let body =
+            axum::body::to_bytes(body, BODY_BYTES).await.map_err(|_| Refusal::new(413, "the body is too large"))?;
         let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let asked = Asked {
             method: head.method.as_str(),

@@ -6,6 +6,7 @@ mod ask;
 mod connector;
 mod http;
 mod json;
+mod judge;
 mod offsets;
 mod refusal;
 mod secrets;

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn a_place_is_taken_from_debeziums_form_and_anything_else_is_refused() {
-        let of = |partition: &str, offset: &str| format!(r#"{{"offsets":[{{"partition":{partition},"offset":{offset}}}]}}"#);
+        let of =
+            |partition: &str, offset: &str| format!(r#"{{"offsets":[{{"partition":{partition},"offset":{offset}}}]}}"#);
         let shop = r#"{"server":"shop"}"#;
         assert_eq!(asked(&of(shop, r#"{"lsn": 77, "txId": 5}"#)), Ok(Some(77)));
         assert_eq!(asked(&of(shop, "null")), Ok(None));

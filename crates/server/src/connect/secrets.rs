@@ -29,7 +29,8 @@ pub(super) fn masked(config: &Properties) -> Properties {
 
 /// With what was kept in the place of masks.
 pub(super) fn unmasked(mut config: Properties, before: Option<&Properties>) -> Result<Properties, Refusal> {
-    let same_server = |before: &Properties| SERVER.iter().all(|property| before.get(*property) == config.get(*property));
+    let same_server =
+        |before: &Properties| SERVER.iter().all(|property| before.get(*property) == config.get(*property));
     let before = before.filter(|before| same_server(before));
     for (property, value) in config.iter_mut().filter(|(property, value)| is_secret(property) && *value == HIDDEN) {
         let kept = before.and_then(|before| before.get(property)).ok_or_else(|| {
@@ -47,7 +48,9 @@ pub(super) fn is_looked_up(value: &str) -> bool {
     let mut parts = value.split("${").skip(1);
     parts.any(|part| {
         let name = part.split_once(':').map_or("", |(name, _)| name);
-        part.contains('}') && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        part.contains('}')
+            && !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     })
 }
 
@@ -73,7 +76,9 @@ mod tests {
 
     #[test]
     fn what_is_a_secret_is_told_by_the_name() {
-        for name in ["database.password", "producer.override.sasl.jaas.config", "x.basic.auth.user.info", "a.Client-Secret"] {
+        for name in
+            ["database.password", "producer.override.sasl.jaas.config", "x.basic.auth.user.info", "a.Client-Secret"]
+        {
             assert!(is_secret(name), "{name}");
         }
         for name in ["database.user", "slot.name", "column.exclude.list", "message.key.columns"] {

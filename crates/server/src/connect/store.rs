@@ -79,11 +79,10 @@ impl Store {
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(io(&path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Store { folder: connectors, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Error::invalid(format!(
-                "the folder {} is in use by another `tidewire serve`",
-                folder.display()
-            ))
-            .hint("stop that process, or give this one a folder of its own with --dir")),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::invalid(format!("the folder {} is in use by another `tidewire serve`", folder.display()))
+                    .hint("stop that process, or give this one a folder of its own with --dir"))
+            }
             Err(TryLockError::Error(error)) => Err(Error::io(error, path.display())),
         }
     }
@@ -107,8 +106,12 @@ impl Store {
                     .hint("mend it or move it away; its connector isn't known then")
             })?;
             if path != self.file(&kept.name) {
-                return Err(Error::invalid(format!("{} is not the file of a connector {:?}", path.display(), kept.name))
-                    .hint("files of connectors can't be renamed"));
+                return Err(Error::invalid(format!(
+                    "{} is not the file of a connector {:?}",
+                    path.display(),
+                    kept.name
+                ))
+                .hint("files of connectors can't be renamed"));
             }
             found.insert(kept.name.clone(), kept);
         }
@@ -119,7 +122,8 @@ impl Store {
     pub fn write(&self, kept: &Kept) -> Result<()> {
         let path = self.file(&kept.name);
         let new = path.with_extension("new");
-        let text = serde_json::to_vec_pretty(kept).map_err(|e| Error::bug("a connector has no JSON form").caused_by(e))?;
+        let text =
+            serde_json::to_vec_pretty(kept).map_err(|e| Error::bug("a connector has no JSON form").caused_by(e))?;
         let write = || {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
