@@ -1,8 +1,10 @@
 //! A Debezium connector's JSON as a configuration of ours: a translation of text, nothing is connected to.
 
+mod format;
 mod properties;
 mod tables;
 
+use format::{format_of, snapshot_mode};
 use properties::{known, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,7 +42,6 @@ impl Plan {
 }
 
 pub const CLASS: &str = "io.debezium.connector.postgresql.PostgresConnector";
-const UNWRAP: &str = "io.debezium.transforms.ExtractNewRecordState";
 
 /// Reads the JSON in the form of POST (`name` and `config`) or of PUT (the properties alone). `brokers`: addresses of the Kafka that topics are
 /// to be written to. `Invalid`: it is no JSON of a PostgreSQL connector.
@@ -344,54 +345,6 @@ fn no_number(property: &str) -> Error {
 
 fn is_default(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "" | "none" | "false" | "select_all")
-}
-
-fn snapshot_mode(value: &str) -> Fate {
-    match value.to_ascii_lowercase().as_str() {
-        "initial" | "when_needed" | "exported" => same("tables are read once, with the stream running"),
-        "always" => Fate::NoMeaning("tables are read once; `tidewire snapshot` reads one again".into()),
-        "no_data" | "never" | "schema_only" => {
-            refused("every table is read at first: a copy that lacks rows can't be proved equal")
-        }
-        "initial_only" => refused("the stream is followed; `tidewire run --until-caught-up` ends by itself"),
-        _ => refused("there are no snapshot modes of one's own"),
-    }
-}
-
-/// Properties of converters, transforms and of how values are written.
-fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
-    if Modes::PROPERTIES.contains(&property) {
-        let (mut modes, default) = (Modes::default(), Modes::default());
-        return Ok(Some(match modes.set(property, value) {
-            Err(error) => refused(error.to_string()),
-            Ok(_) if modes == default => same("the default"),
-            Ok(_) => becomes(format!("bus.kafka.properties: {property}: {value}")),
-        }));
-    }
-    let json = "org.apache.kafka.connect.json.JsonConverter";
-    Ok(Some(match property {
-        "key.converter" | "value.converter" if value == json => same("JSON"),
-        "key.converter" | "value.converter" => refused(format!("{value}: only JSON is written")),
-        "tombstones.on.delete" => same("tombstones follow deletes"),
-        "provide.transaction.metadata" if is_default(value) => same("the default"),
-        "provide.transaction.metadata" => refused("no transaction block and topic are written"),
-        "skipped.operations" if matches!(value, "t" | "none" | "") => same("every operation is told, truncates too"),
-        "skipped.operations" => refused("every operation is told"),
-        "topic.delimiter" if value == "." => same("the default"),
-        "topic.delimiter" => refused("names of topics have dots"),
-        "topic.naming.strategy" if value.ends_with("SchemaTopicNamingStrategy") => same("prefix, schema and table"),
-        "topic.naming.strategy" => refused("topics are named by prefix, schema and table"),
-        "transforms" if value.is_empty() => same("none"),
-        "transforms" => refused("transforms aren't run: the envelope is written"),
-        _ if property.starts_with("transforms.") && value == UNWRAP => {
-            refused("the envelope is written, not the row alone")
-        }
-        _ if property.starts_with("transforms.") => refused("transforms aren't run"),
-        _ if property.starts_with("key.converter.") || property.starts_with("value.converter.") => {
-            Fate::NoMeaning("a setting of a converter; JSON is written".into())
-        }
-        _ => return Ok(None),
-    }))
 }
 
 /// Lower case, digits and `_`, as slots and publications are named.

@@ -1,3 +1,4 @@
+use super::format::UNWRAP;
 use super::*;
 
 const TUTORIAL: &str = r#"{

@@ -146,7 +146,7 @@ impl Connector {
 
     /// How far it has come: none before it has come anywhere, or after its offsets were reset.
     pub fn offset(&self) -> Option<Offset> {
-        let now = self.look(|running| offset(running)).flatten();
+        let now = self.look(offset).flatten();
         now.or_else(|| self.kept().filter(|kept| !kept.read_again).and_then(|kept| kept.offset))
     }
 

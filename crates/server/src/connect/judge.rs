@@ -5,6 +5,9 @@ use super::store::Store;
 use super::{answers, Plan, Properties, Refusal, Verdict, Worker};
 use serde_json::Value;
 
+/// What becomes of the properties, if anything does, and what is wrong with which.
+type Judged = (Option<Plan>, Vec<(String, String)>);
+
 impl Worker {
     /// The configuration as it is kept, if it can be honoured.
     pub(super) fn prepared(
@@ -45,8 +48,7 @@ impl Worker {
         }
     }
 
-    /// What becomes of the properties, and what is wrong with which.
-    fn judged(&self, config: &Properties) -> Result<(Option<Plan>, Vec<(String, String)>), Refusal> {
+    fn judged(&self, config: &Properties) -> Result<Judged, Refusal> {
         let mut faults = Vec::new();
         for (property, _) in config.iter().filter(|(_, value)| is_looked_up(value)) {
             faults.push((property.clone(), "no configuration providers are asked: give the value itself".to_owned()));

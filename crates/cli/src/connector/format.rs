@@ -1,0 +1,55 @@
+//! How values are written, and which rows are read at first.
+
+use super::{becomes, is_default, refused, same, Fate};
+use tidewire_change::Result;
+use tidewire_envelope::debezium::Modes;
+
+pub(super) const UNWRAP: &str = "io.debezium.transforms.ExtractNewRecordState";
+
+pub(super) fn snapshot_mode(value: &str) -> Fate {
+    match value.to_ascii_lowercase().as_str() {
+        "initial" | "when_needed" | "exported" => same("tables are read once, with the stream running"),
+        "always" => Fate::NoMeaning("tables are read once; `tidewire snapshot` reads one again".into()),
+        "no_data" | "never" | "schema_only" => {
+            refused("every table is read at first: a copy that lacks rows can't be proved equal")
+        }
+        "initial_only" => refused("the stream is followed; `tidewire run --until-caught-up` ends by itself"),
+        _ => refused("there are no snapshot modes of one's own"),
+    }
+}
+
+/// Properties of converters, transforms and of how values are written.
+pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
+    if Modes::PROPERTIES.contains(&property) {
+        let (mut modes, default) = (Modes::default(), Modes::default());
+        return Ok(Some(match modes.set(property, value) {
+            Err(error) => refused(error.to_string()),
+            Ok(_) if modes == default => same("the default"),
+            Ok(_) => becomes(format!("bus.kafka.properties: {property}: {value}")),
+        }));
+    }
+    let json = "org.apache.kafka.connect.json.JsonConverter";
+    Ok(Some(match property {
+        "key.converter" | "value.converter" if value == json => same("JSON"),
+        "key.converter" | "value.converter" => refused(format!("{value}: only JSON is written")),
+        "tombstones.on.delete" => same("tombstones follow deletes"),
+        "provide.transaction.metadata" if is_default(value) => same("the default"),
+        "provide.transaction.metadata" => refused("no transaction block and topic are written"),
+        "skipped.operations" if matches!(value, "t" | "none" | "") => same("every operation is told, truncates too"),
+        "skipped.operations" => refused("every operation is told"),
+        "topic.delimiter" if value == "." => same("the default"),
+        "topic.delimiter" => refused("names of topics have dots"),
+        "topic.naming.strategy" if value.ends_with("SchemaTopicNamingStrategy") => same("prefix, schema and table"),
+        "topic.naming.strategy" => refused("topics are named by prefix, schema and table"),
+        "transforms" if value.is_empty() => same("none"),
+        "transforms" => refused("transforms aren't run: the envelope is written"),
+        _ if property.starts_with("transforms.") && value == UNWRAP => {
+            refused("the envelope is written, not the row alone")
+        }
+        _ if property.starts_with("transforms.") => refused("transforms aren't run"),
+        _ if property.starts_with("key.converter.") || property.starts_with("value.converter.") => {
+            Fate::NoMeaning("a setting of a converter; JSON is written".into())
+        }
+        _ => return Ok(None),
+    }))
+}
