@@ -1,5 +1,4 @@
-//! Owns: the local HTTP address of a running pipeline, the client of it for a second process, and Kafka Connect's REST API
-//! with the connectors behind it (floor 4).
+//! Owns: the HTTP address of a running pipeline, its client for a second process, Kafka Connect's REST API and its connectors (floor 4).
 //! May import: pipeline, connector, change.
 //! Never imports: adapters, cli.
 
