@@ -41,18 +41,14 @@ pub fn encode(change: &Change, schema: SchemaId, out: &mut BytesMut) {
 
 /// Reads the header of a message value. `Malformed` when it isn't one.
 pub fn header(value: &[u8]) -> Result<Header> {
-    if let Some((why, _)) = of_unread(value) {
-        return Err(Error::malformed(why));
-    }
+    readable(value)?;
     take_header(&mut &*value).map(|(header, _)| header)
 }
 
 /// The change in a message value; its rows are slices of it. `schemas` finds a schema by its id.
 /// `Malformed` when the bytes are not a message; `Schema` when its schema isn't known.
 pub fn decode(value: Bytes, schemas: &dyn Fn(SchemaId) -> Option<Arc<Schema>>) -> Result<Change> {
-    if let Some((why, _)) = of_unread(&value) {
-        return Err(Error::malformed(why));
-    }
+    readable(&value)?;
     let Parts { header, before, after } = split(value)?;
     let Some(schema) = schemas(header.schema) else {
         let message =
@@ -68,6 +64,19 @@ pub fn decode(value: Bytes, schemas: &dyn Fn(SchemaId) -> Option<Arc<Schema>>) -
     }
     let Header { op, position, committed_at, xid, .. } = header;
     Ok(Change { schema, op, position, committed_at, xid, before, after })
+}
+
+#[inline]
+fn readable(value: &[u8]) -> Result<()> {
+    match value.first() {
+        Some(&UNREAD) => unread_here(value),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn unread_here(value: &[u8]) -> Result<()> {
+    of_unread(value).map_or(Ok(()), |(why, _)| Err(Error::malformed(why)))
 }
 
 /// Stands for a message in another form that couldn't be read: whoever decodes it is told why.
