@@ -56,7 +56,8 @@ impl Connectors {
 
     fn config(&self, config: &Properties) -> Result<Config> {
         let plan = self.translated(config)?;
-        let text = plan.yaml.replacen(BUS, &format!("{BUS}{}", self.kafka), 1);
+        let kafka = without(&self.kafka, &plan.yaml);
+        let text = plan.yaml.replacen(BUS, &format!("{BUS}{kafka}"), 1);
         let text = format!("{text}data_dir: ./data\nmemory: {}\n", self.memory);
         let password = config.get("database.password").map(String::as_str).unwrap_or_default();
         let lookup = Password(encoded(password).replace('/', "%2F"));
@@ -66,6 +67,24 @@ impl Connectors {
     fn place(&self, config: &Properties) -> PathBuf {
         self.folder.join(pipeline_of(config))
     }
+}
+
+/// What all connectors have in common, but for the keys that this one says itself.
+fn without(common: &str, own: &str) -> String {
+    let mut says_it_itself = false;
+    let mut kept = String::new();
+    for line in common.lines() {
+        let key =
+            line.strip_prefix("    ").filter(|key| !key.starts_with([' ', '#', '-'])).and_then(|l| l.split_once(':'));
+        if let Some((key, _)) = key {
+            says_it_itself = own.lines().any(|own| own.starts_with(&format!("    {key}:")));
+        }
+        if !says_it_itself {
+            kept += line;
+            kept.push('\n');
+        }
+    }
+    kept
 }
 
 /// The least that has a configuration.
@@ -159,4 +178,20 @@ const PASSWORD: &str = "source.postgres.url; kept in the connector's file, shown
 fn make_folder(path: &Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| Error::io(e, path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_connector_says_itself_goes_before_what_all_have() {
+        let common = "    partitions: 3\n    tls:\n      ca: x\n    # ours\n    sasl: {}\n";
+        assert_eq!(without(common, "bus:\n  kafka:\n    tls: {}\n"), "    partitions: 3\n    sasl: {}\n");
+        assert_eq!(
+            without(common, "bus:\n  kafka:\n    partitions: 9\n"),
+            common.replacen("    partitions: 3\n", "", 1)
+        );
+        assert_eq!(without(common, ""), common);
+    }
 }

@@ -255,7 +255,7 @@ fn other_machines_need_the_token() {
     let dir = worker.place.path("connect").display().to_string();
     let words = ["serve", "--dir", &dir, "--http", &anywhere].map(str::to_owned);
     Running::start(words).end().is(2).says("TIDEWIRE_TOKEN");
-    worker.begin_with(&[("TIDEWIRE_TOKEN", "open sesame")]);
+    worker.begin_with(&[], &[("TIDEWIRE_TOKEN", "open sesame")]);
     let port = worker.place.http;
     http(port, "GET", "/connectors", None, &[]).is(401);
     http(port, "GET", "/connectors", None, &[("Authorization", "Bearer open sesamE")]).is(401);

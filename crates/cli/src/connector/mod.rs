@@ -3,6 +3,7 @@
 mod format;
 mod properties;
 mod tables;
+mod topics;
 
 use format::{format_of, snapshot_mode};
 use properties::{known, Kind};
@@ -111,6 +112,8 @@ struct Translation {
     heartbeat_ms: Option<u64>,
     /// How values are written, where it isn't the default.
     format: Vec<(String, String)>,
+    /// Keys of `bus.kafka`.
+    kafka: Vec<(&'static str, String)>,
 }
 
 fn becomes(text: impl Into<String>) -> Fate {
@@ -131,6 +134,11 @@ impl Translation {
             return Ok(fate);
         }
         if let Some(fate) = self.capture(property, value)? {
+            return Ok(fate);
+        }
+        // Without Kafka there are no topics to be made.
+        if let Some((fate, key)) = self.brokers.as_ref().and_then(|_| topics::creation(property, value)) {
+            self.kafka.extend(key);
             return Ok(fate);
         }
         if let Some(fate) = format_of(property, value)? {
@@ -298,6 +306,9 @@ impl Translation {
                     prefix.as_deref().map_or(String::new(), |prefix| format!("\n    topic_prefix: {}", text(prefix)));
                 let _ =
                     writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}\n    format: debezium-json", text(brokers));
+                for (key, value) in &self.kafka {
+                    let _ = writeln!(out, "    {key}: {value}");
+                }
                 if !self.format.is_empty() {
                     out.push_str("    properties:\n");
                 }

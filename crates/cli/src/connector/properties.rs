@@ -105,7 +105,7 @@ const KNOWN: &[(&str, Kind, &str)] = &[
     ("flush.lsn.source", NoMeaning, "the source is told as soon as changes are durable"),
     ("xmin.fetch.interval.ms", NoMeaning, "xmin is null"),
     ("header.converter*", NoMeaning, "headers are JSON"),
-    ("topic.creation.*", NoMeaning, "see bus.kafka: partitions, replication, cleanup"),
+    ("topic.creation.*", NoMeaning, "see bus.kafka; topic.creation.default.* become its keys where there is Kafka"),
     ("producer.override.*", NoMeaning, "the producer is set for whole transactions and acks=all"),
     ("config.action.reload", NoMeaning, "a changed configuration is read at the next start"),
     ("internal.*", NoMeaning, "internal to Debezium"),

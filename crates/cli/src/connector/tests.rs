@@ -44,12 +44,15 @@ fn the_form_of_put_and_brokers_are_taken_too() {
     let json = with(
         r#""name": "A b", "topic.prefix": "x${y}", "publication.name": "mine", "publication.autocreate.mode": "disabled",
         "slot.failover": "true", "heartbeat.interval.ms": 5000, "snapshot.max.threads": "4", "database.sslmode": "verify-full",
-        "decimal.handling.mode": "string", "tombstones.on.delete": "true""#,
+        "decimal.handling.mode": "string", "tombstones.on.delete": "true", "topic.creation.default.partitions": 3,
+        "topic.creation.default.replication.factor": "-1", "topic.creation.default.retention.ms": "86400000",
+        "topic.creation.default.cleanup.policy": "delete""#,
     );
     let plan = plan(&json, Some("k1:9092,k2:9092")).unwrap();
     for line in [
         "name: \"x__y_\"\n",
         "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n    format: debezium-json\n",
+        "    partitions: 3\n    retention: 86400000ms\n    cleanup: delete\n",
         "    properties:\n      decimal.handling.mode: \"string\"\n#",
         "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n",
         "/postgres?sslmode=verify-full\"\n",
@@ -86,6 +89,17 @@ fn nothing_is_dropped_silently() {
     }
     assert!(matches!(fate("decimal.handling.mode", "string"), Fate::Becomes(_)));
     assert!(matches!(fate("decimal.handling.mode", "precise"), Fate::Same(_)));
+}
+
+#[test]
+fn topics_that_cant_be_made_so_are_refused_where_there_is_kafka() {
+    for (property, value) in
+        [("partitions", "0"), ("replication.factor", "x"), ("retention.ms", "-1"), ("cleanup.policy", "compact,delete")]
+    {
+        let json = with(&format!("\"topic.creation.default.{property}\": \"{value}\""));
+        assert_eq!(plan(&json, Some("k:1")).unwrap().refused(), 1, "{property}");
+        assert_eq!(plan(&json, None).unwrap().refused(), 0, "{property}");
+    }
 }
 
 #[test]

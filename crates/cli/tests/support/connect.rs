@@ -38,6 +38,13 @@ impl Answer {
 
 impl Worker {
     pub fn start() -> Worker {
+        let mut worker = Worker::make();
+        worker.begin();
+        worker
+    }
+
+    /// Not started yet.
+    pub fn make() -> Worker {
         let server = server();
         server.psql(&format!(
             "CREATE ROLE dbz SUPERUSER LOGIN PASSWORD '{PASSWORD}';
@@ -49,11 +56,10 @@ impl Worker {
             host replication dbz 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n",
         );
         server.reload();
-        let mut worker = Worker { server, place: Place::lake("postgres://nobody@127.0.0.1:1/x"), running: None };
+        let worker = Worker { server, place: Place::lake("postgres://nobody@127.0.0.1:1/x"), running: None };
         // Where the lake of the connector's pipeline is, for DuckDB.
         let lake = worker.place.path("connect/pipelines/shop/lake");
         std::os::unix::fs::symlink(lake, worker.place.path("lake")).unwrap();
-        worker.begin();
         worker
     }
 
@@ -63,11 +69,12 @@ impl Worker {
     }
 
     pub fn begin(&mut self) {
-        self.begin_with(&[]);
+        self.begin_with(&[], &[]);
     }
 
-    pub fn begin_with(&mut self, variables: &[(&str, &str)]) {
-        let mut running = Running::start_with(self.words(), variables);
+    pub fn begin_with(&mut self, more: &[&str], variables: &[(&str, &str)]) {
+        let more = more.iter().map(|word| word.to_string());
+        let mut running = Running::start_with(self.words().into_iter().chain(more), variables);
         running.until("it answers", |running| running.errors().contains("connectors are taken at"));
         self.running = Some(running);
     }
