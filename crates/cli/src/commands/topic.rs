@@ -15,6 +15,8 @@ use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin};
 use tidewire_envelope::native;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Lines are written together from so many bytes on.
+const FULL: usize = 64 * 1024;
 
 pub fn list(config: &Config, args: &Plain) -> Result<Answer> {
     let topics = catalog::journal_view(config)?.topics();
@@ -72,19 +74,27 @@ pub fn read(config: &Config, args: &TopicRead) -> Result<Answer> {
         }));
     }
     let mut printer = Printer::new(config, &topic, args)?;
-    let mut read = Read { topic, partition: args.partition, start: start(&args.from)? };
+    let read = Read { topic, partition: args.partition, start: start(&args.from)? };
+    let printed = print_all(&mut view, read, args, &mut printer);
+    // What came before an error is printed, too.
+    let flushed = printer.flush();
+    printed.and(flushed).map(|_| Answer::Yes)
+}
+
+/// To the end of the topic, or on and on.
+fn print_all(view: &mut View, mut read: Read, args: &TopicRead, printer: &mut Printer) -> Result<()> {
     let mut left = args.max.unwrap_or(u64::MAX);
     loop {
         let mut messages = view.read(read.clone());
         while left > 0 {
             let Some(message) = messages.next() else { break };
-            if !printer.print(&view, &message?)? {
-                return Ok(Answer::Yes);
+            if !printer.print(view, &message?)? {
+                return Ok(());
             }
             left -= 1;
         }
-        if !printer.print_held(None)? || left == 0 || !args.follow {
-            return Ok(Answer::Yes);
+        if !printer.print_held(None)? || left == 0 || !args.follow || !printer.flush()? {
+            return Ok(());
         }
         read.start = Start::Next(messages.next_offsets().clone());
         std::thread::sleep(LOOK_AGAIN);
@@ -149,7 +159,8 @@ struct Printer {
     encoders: HashMap<SchemaId, Encoder>,
     held: Option<Held>,
     before_held: Option<Change>,
-    line: Vec<u8>,
+    /// Lines that aren't written yet.
+    lines: Vec<u8>,
 }
 
 struct Held {
@@ -171,7 +182,7 @@ impl Printer {
             encoders: HashMap::new(),
             held: None,
             before_held: None,
-            line: Vec::new(),
+            lines: Vec::new(),
         })
     }
 
@@ -188,10 +199,9 @@ impl Printer {
             if !self.print_held(None)? {
                 return Ok(false);
             }
-            self.line.clear();
-            self.line.extend_from_slice(json.to_string().as_bytes());
-            self.line.push(b'\n');
-            return self.flush();
+            self.lines.extend_from_slice(json.to_string().as_bytes());
+            self.lines.push(b'\n');
+            return self.flush_full();
         }
         let header = native::header(&message.value)?;
         if !self.schemas.contains_key(&header.schema) {
@@ -222,8 +232,7 @@ impl Printer {
             key = b"null".to_vec();
         }
         let head = format!("{{\"partition\":{},\"offset\":{},\"key\":", held.partition, held.offset);
-        let line = &mut self.line;
-        line.clear();
+        let line = &mut self.lines;
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
         for part in [head.as_bytes(), &key, b",\"value\":"] {
             line.extend_from_slice(part);
@@ -238,11 +247,21 @@ impl Printer {
             }
         }
         self.before_held = Some(held.change);
-        self.flush()
+        self.flush_full()
     }
 
-    fn flush(&self) -> Result<bool> {
-        match std::io::stdout().lock().write_all(&self.line) {
+    fn flush_full(&mut self) -> Result<bool> {
+        match self.lines.len() >= FULL {
+            true => self.flush(),
+            false => Ok(true),
+        }
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(&self.lines).and_then(|()| out.flush());
+        self.lines.clear();
+        match written {
             Ok(()) => Ok(true),
             // Somebody who reads no further (`| head`) isn't a fault.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
