@@ -87,7 +87,7 @@ pub fn unread(why: &str, message: &[u8]) -> Bytes {
 /// Why a message couldn't be read, and the message as it was; none: it is no such value.
 pub fn of_unread(value: &[u8]) -> Option<(String, &[u8])> {
     let rest = value.strip_prefix(&[UNREAD])?;
-    let end = rest.iter().position(|byte| *byte == 0)?;
+    let end = rest.iter().position(|byte| *byte == 0).filter(|end| *end > 0)?;
     Some((String::from_utf8_lossy(&rest[..end]).into_owned(), &rest[end + 1..]))
 }
 
