@@ -154,6 +154,7 @@ impl Maker for Connectors {
             }
             make_folder(&self.place(config))?;
             let config = self.config(config)?;
+            slot_is_free(&config).await?;
             // Topics are what a connector is for; without a broker its changes go through a journal to a lake.
             let part = if self.brokers.is_some() { Part::Capture } else { Part::Whole };
             catalog::start_part(&config, part).await
@@ -169,6 +170,21 @@ impl Maker for Connectors {
             self.brokers.as_ref()?;
             self.cluster.get_or_try_init(ask).await.ok().cloned()
         })
+    }
+}
+
+/// A slot that this pipeline hasn't made is made anew; not one that somebody reads: as soon as that one rested for a moment, it
+/// would be gone under him.
+async fn slot_is_free(config: &Config) -> Result<()> {
+    if config.data_dir.exists() {
+        return Ok(());
+    }
+    match catalog::facts(config).await?.slot {
+        Some(slot) if slot.active => {
+            Err(Error::invalid(format!("somebody else reads the replication slot {}: Debezium, perhaps", slot.name))
+                .hint("stop that connector and restart this one, or take another slot.name"))
+        }
+        _ => Ok(()),
     }
 }
 

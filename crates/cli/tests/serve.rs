@@ -5,7 +5,7 @@ mod support;
 use serde_json::{json, Value};
 use std::os::unix::fs::PermissionsExt;
 use support::connect::{http, until, Worker};
-use support::{free_port, Running};
+use support::{free_port, Place, Running};
 
 #[test]
 fn a_tutorials_connector_is_run_paused_resumed_restarted_stopped_and_deleted() {
@@ -34,6 +34,13 @@ fn a_tutorials_connector_is_run_paused_resumed_restarted_stopped_and_deleted() {
     assert!(metrics.as_str().unwrap().contains("public.orders"), "{metrics}");
     worker.ask("GET", "/connectors/shop-connector/findings", None).is(200);
 
+    let snapshot = |body: Value| worker.ask("POST", "/connectors/shop-connector/snapshot", Some(body));
+    let unknown = snapshot(json!({"data-collections": ["public.nothing"]})).is(400);
+    assert!(unknown["message"].as_str().unwrap().contains("public.orders"), "{unknown}");
+    let condition = json!([{"data-collection": "public.orders", "filter": "no sql"}]);
+    snapshot(json!({"data-collections": ["public.orders"], "additional-conditions": condition})).is(400);
+    snapshot(json!({"data-collections": ["public.orders"]})).is(202);
+
     // Paused: nobody reads the log. Resumed: what was missed comes.
     worker.ask("PUT", "/connectors/shop-connector/pause", None).is(202);
     let paused = worker.is_in_state("shop-connector", "PAUSED");
@@ -47,6 +54,7 @@ fn a_tutorials_connector_is_run_paused_resumed_restarted_stopped_and_deleted() {
         .server
         .psql("INSERT INTO orders VALUES (1000, 'while it is paused'); UPDATE orders SET status = 'x' WHERE id < 5");
     worker.ask("POST", "/connectors/shop-connector/restart", None).is(204);
+    snapshot(json!({"data-collections": ["public.orders"]})).is(503);
     assert_eq!(worker.is_in_state("shop-connector", "PAUSED")["tasks"][0]["state"], "PAUSED");
     assert_eq!(worker.place.duckdb("id, status", "public.orders"), before);
     worker.ask("PUT", "/connectors/shop-connector/resume", None).is(202);
@@ -165,6 +173,23 @@ fn a_wrong_password_is_a_failure_with_a_trace_and_the_right_one_mends_it() {
     shown["database.hostname"] = json!("elsewhere.example.com");
     let refused = worker.ask("PUT", "/connectors/x/config", Some(shown)).is(400);
     assert!(refused["message"].as_str().unwrap().contains("database.password"), "{refused}");
+}
+
+#[test]
+fn a_slot_that_somebody_else_reads_is_left_to_him_until_somebody_says_otherwise() {
+    let worker = Worker::start();
+    let source = format!("{{url: '{}', slot: shop_slot, tables: [public.other]}}", worker.server.url());
+    let other = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
+    let mut before = other.run();
+    before.until("it reads", |_| worker.slots_in_use() == "shop_slot true");
+    worker.create("x");
+    let failed = worker.is_in_state("x", "FAILED");
+    assert!(failed["tasks"][0]["trace"].as_str().unwrap().contains("somebody else reads"), "{failed}");
+    before.stop().is(0);
+    assert_eq!(worker.is_in_state("x", "FAILED")["tasks"][0]["state"], "FAILED");
+    worker.ask("POST", "/connectors/x/tasks/0/restart", None).is(204);
+    worker.is_in_state("x", "RUNNING");
+    worker.arrives();
 }
 
 #[test]

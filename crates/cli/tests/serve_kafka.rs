@@ -107,5 +107,12 @@ fn a_tutorials_connector_writes_debeziums_json_that_a_plain_consumer_reads_once_
     told(&worker);
     let (key, value) = consume(&kafka, "shop.public.orders", 106 + 2 * rows).pop().unwrap();
     assert_eq!((key, &value["op"]), (json!({"id": 1003}), &json!("c")), "nothing was told once more");
+
+    // Some rows once more, asked for as Debezium's signal asks.
+    let again = json!({"type": "incremental", "data-collections": ["public.orders"],
+        "additional-conditions": [{"data-collection": "public.orders", "filter": "id = 1003"}]});
+    worker.ask("POST", "/connectors/shop-connector/snapshot", Some(again)).is(202);
+    let (key, value) = consume(&kafka, "shop.public.orders", 107 + 2 * rows).pop().unwrap();
+    assert_eq!((key, &value["op"]), (json!({"id": 1003}), &json!("r")));
     worker.stop().is(0);
 }

@@ -267,6 +267,20 @@ impl Running {
         self.0.inside.0.source.read(selection).await
     }
 
+    /// Asks for a placed read of the table of this name, as `status` has it, or of those of its rows for which the condition holds.
+    pub async fn read_table(&self, name: &str, condition: Option<String>) -> Result<()> {
+        let source = &self.0.inside.0.source;
+        let tables = source.status().tables;
+        let Some(table) = tables.iter().find(|table| table.table.to_string() == name) else {
+            let names = tables.iter().map(|table| table.table.to_string()).collect::<Vec<_>>().join(", ");
+            return Err(
+                Error::invalid(format!("the pipeline has no table {name:?}")).hint(format!("they are: {names}"))
+            );
+        };
+        let what = condition.map_or(What::Table, What::Where);
+        source.read(Selection { table: table.table.clone(), what, placed: Placed::Ahead }).await
+    }
+
     /// Asks for a placed read of every table that is followed, beside those whose first read is still to come or under way.
     pub async fn read_all(&self) -> Result<()> {
         let source = &self.0.inside.0.source;

@@ -1,6 +1,7 @@
 //! What a request asks for: method, path, query and body, understood or refused. Nothing is done here.
 
 use super::json::{parse, Node};
+use super::snapshot::Snapshot;
 use super::store::Target;
 use super::{Properties, Refusal};
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ pub(super) enum Of {
     Reset,
     Topics,
     ResetTopics,
+    Snapshot(Snapshot),
     Plan,
     Findings,
     Metrics,
@@ -57,7 +59,7 @@ fn methods(path: &[&str]) -> &'static [&'static str] {
         ["connectors", _, "config"] => &["GET", "PUT", "PATCH"],
         ["connectors", _, "status" | "tasks" | "topics" | "plan" | "findings" | "metrics"] => &["GET"],
         ["connectors", _, "pause" | "resume" | "stop"] | ["connectors", _, "topics", "reset"] => &["PUT"],
-        ["connectors", _, "restart"] | ["connectors", _, "tasks", _, "restart"] => &["POST"],
+        ["connectors", _, "restart" | "snapshot"] | ["connectors", _, "tasks", _, "restart"] => &["POST"],
         ["connectors", _, "tasks", _, "status"] => &["GET"],
         ["connectors", _, "offsets"] => &["GET", "PATCH", "DELETE"],
         ["connector-plugins", _, "config", "validate"] => &["PUT"],
@@ -114,6 +116,7 @@ impl Request<'_> {
             ("DELETE", ["offsets"]) => Of::Reset,
             ("GET", ["topics"]) => Of::Topics,
             ("PUT", ["topics", "reset"]) => Of::ResetTopics,
+            ("POST", ["snapshot"]) => Of::Snapshot(Snapshot::understand(self.body()?)?),
             ("GET", ["plan"]) => Of::Plan,
             ("GET", ["findings"]) => Of::Findings,
             ("GET", ["metrics"]) => Of::Metrics,

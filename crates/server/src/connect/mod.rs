@@ -10,6 +10,7 @@ mod judge;
 mod offsets;
 mod refusal;
 mod secrets;
+mod snapshot;
 mod store;
 mod worker;
 

@@ -137,9 +137,12 @@ impl Store {
 
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.file(name);
-        fs::remove_file(&path)
-            .and_then(|()| File::open(&self.folder)?.sync_all())
-            .map_err(|e| Error::io(e, path.display()))
+        let removed = fs::remove_file(&path).or_else(|error| match error.kind() {
+            // Somebody was there before.
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        });
+        removed.and_then(|()| File::open(&self.folder)?.sync_all()).map_err(|e| Error::io(e, path.display()))
     }
 
     fn file(&self, name: &str) -> PathBuf {

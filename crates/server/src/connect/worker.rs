@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use tidewire_change::Result;
+use tidewire_pipeline::Running;
 use tokio::task::JoinHandle;
 
 pub struct Worker {
@@ -111,6 +112,14 @@ impl Worker {
             }
             Of::Alter(body) => return self.alter(name, body).await,
             Of::Reset => return self.reset(name).await,
+            Of::Snapshot(snapshot) => {
+                // A clone for a moment: a pipeline that is to end waits for it.
+                let running = self.get(name)?.0.look(Running::clone).ok_or_else(|| rests(name))?;
+                for (table, condition) in snapshot.tables {
+                    running.read_table(&table, condition).await?;
+                }
+                Reply::empty(202)
+            }
             Of::Info => Reply::json(200, answers::info(&self.get(name)?.1)),
             Of::Config => Reply::json(200, json!(masked(&self.get(name)?.1.config))),
             Of::Status => Reply::json(200, self.status(name)?),
@@ -130,7 +139,7 @@ impl Worker {
                 Reply::json(200, json!(found.ok_or_else(|| rests(name))?))
             }
             Of::Metrics => {
-                let text = self.get(name)?.0.look(tidewire_pipeline::Running::metrics).ok_or_else(|| rests(name))?;
+                let text = self.get(name)?.0.look(Running::metrics).ok_or_else(|| rests(name))?;
                 let headers = vec![("content-type", "text/plain; version=0.0.4".to_owned())];
                 Reply { status: 200, body: Body::Text(text), headers }
             }
