@@ -115,3 +115,23 @@ fn a_second_pipeline_of_one_name_waits_while_the_first_writes_the_lake() {
     other.stop().is(0);
     run.stop().is(0);
 }
+
+#[test]
+fn rows_deleted_long_ago_go_for_good_by_hand_also_where_nothing_comes_any_more() {
+    let server = server();
+    server.psql(TABLES);
+    let lake = "{lake: {delta: {path: ./lake, keep_deleted: 1ms}}}";
+    let place = Place::new(&format!("{{url: '{}'}}", server.url()), lake);
+    place.catch_up().is(0);
+    server.psql("DELETE FROM a WHERE id <= 60; DELETE FROM b WHERE id <= 40");
+    place.catch_up().is(0);
+    server.psql("INSERT INTO a VALUES (1000, 'late')");
+    place.catch_up().is(0);
+    for (table, left) in [("public.a", 41), ("public.b", 10)] {
+        place.tidewire(&["table", "maintain"], &["--table", table]).is(0);
+        let found = place.tidewire(&["table", "describe"], &["--table", table, "--json"]).is(0).json();
+        assert_eq!(found["rows"], left, "{table}: {found}");
+        assert_eq!(place.duckdb("count(*)", table), left.to_string());
+    }
+    place.tidewire(&["reconcile"], &[]).is(0);
+}

@@ -29,6 +29,9 @@ pub struct TableStatus {
     pub rows_streamed: u64,
     /// Estimate of the source.
     pub rows_estimated: u64,
+    /// A placed read of the whole table, or of keys of it, isn't finished: some of its rows are still to come.
+    #[serde(default)]
+    pub is_read: bool,
     /// What the user should know of this table (generated columns left out, …).
     pub notes: Vec<String>,
 }

@@ -23,6 +23,14 @@ pub struct Written {
     pub incomplete: u64,
 }
 
+/// A table that is written anew, all its rows, beside the one that readers see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    pub table: TableName,
+    /// Where that began; another one where it began once more.
+    pub since: Position,
+}
+
 /// Keeps copies of tables. `write` several times, then `commit`: readers see all of it or nothing per table, and the
 /// progress with it. A sink is used by one task.
 pub trait Sink: Send {
@@ -41,6 +49,16 @@ pub trait Sink: Send {
     fn write(&mut self, batch: TableBatch) -> BoxFuture<'_, Result<Written>>;
     /// Makes all writes since the last commit visible, together with `progress`.
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
+    /// Tables whose new rows no reader sees yet, as of the last commit: they wait for `show`.
+    fn rewritten(&self) -> Vec<Rewritten> {
+        Vec::new()
+    }
+    /// All rows that the source has read since are written: with the next commit readers see them. Nothing if it has begun
+    /// once more meanwhile.
+    fn show(&mut self, rewritten: &Rewritten) -> BoxFuture<'_, Result<()>> {
+        let _ = rewritten;
+        Box::pin(async { Ok(()) })
+    }
     fn status(&self) -> SinkStatus;
 }
 

@@ -10,7 +10,7 @@ use crate::store::Store;
 use crate::table::upkeep::{is_ours, names_in_use, vacuum, Cleaned};
 use crate::table::{folder_of, read_domains, Found, Mark, Table};
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tidewire_change::{topic, Boundary, Error, Result, TableName};
 
@@ -37,6 +37,17 @@ pub struct Description {
     pub log_bytes: u64,
     pub checkpoint: Option<u64>,
     pub index_bytes: u64,
+    /// The table is written anew: all numbers above are of the one that readers see until the new one is whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextTable>,
+}
+
+/// A table that is written anew, as far as it is there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextTable {
+    pub files: u64,
+    pub bytes: u64,
+    pub rows: u64,
 }
 
 /// What maintaining a table did.
@@ -70,8 +81,13 @@ impl TableWork {
     pub async fn maintain(&self, table: &TableName) -> Result<Maintained> {
         let (config, table) = (self.config.clone(), table.clone());
         blocking(move || {
-            Noted::read(&Store::new(&config.path), &config)?.check_owner(&config)?;
+            let noted = Noted::read(&config.lake(), &config)?;
+            noted.check_owner(&config)?;
             let mut table = find(&config, &table)?;
+            let (id, version) = table.id_and_version();
+            if noted.covers(table.topic(), id, version) {
+                table.has_passed(noted.boundary.position);
+            }
             let before = table.size().0 as u64;
             let merges = table.merge_all()?;
             let cleaned = table.checkpoint_now()?;
@@ -91,7 +107,7 @@ impl TableWork {
     pub async fn vacuum(&self, table: &TableName) -> Result<Cleaned> {
         let (config, table) = (self.config.clone(), table.clone());
         blocking(move || {
-            Noted::read(&Store::new(&config.path), &config)?.check_owner(&config)?;
+            Noted::read(&config.lake(), &config)?.check_owner(&config)?;
             let mut seen = Seen::look(&config, &table)?;
             let keep_from = config.now() - config.upkeep.file_retention.as_micros() as i64;
             seen.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_from / 1000);
@@ -166,6 +182,16 @@ fn nothing(store: &Store, table: &TableName) -> Error {
     Error::invalid(format!("{}: there is no table {table}", store.root()))
 }
 
+type Files = BTreeMap<Arc<str>, log::action::Add>;
+
+fn bytes(files: &Files) -> u64 {
+    files.values().map(|add| add.size.max(0) as u64).sum()
+}
+
+fn rows(files: &Files) -> u64 {
+    files.values().filter_map(log::action::Add::live_rows).sum()
+}
+
 struct Seen {
     config: Arc<Config>,
     table: TableName,
@@ -188,10 +214,13 @@ impl Seen {
     }
 
     fn describe(&self) -> Result<Description> {
-        let live: HashSet<&str> = self.state.files.keys().map(AsRef::as_ref).collect();
-        let vectors = self.state.files.values().filter_map(|add| add.deletion_vector.as_ref());
-        let vector_files: Vec<Option<String>> = vectors.map(crate::vector::file_of).collect::<Result<_>>()?;
-        let used: HashSet<&str> = vector_files.iter().flatten().map(String::as_str).chain(live).collect();
+        let rewrite = self.state.rewrite.as_ref();
+        let files = rewrite.map_or(&self.state.files, |rewrite| &rewrite.shown);
+        let live = || files.values().chain(self.state.files.values());
+        let vectors = |add: &log::action::Add| add.deletion_vector.as_ref().map(crate::vector::file_of);
+        let vector_files = live().filter_map(vectors).collect::<Result<Vec<Option<String>>>>()?;
+        let used: HashSet<&str> =
+            vector_files.iter().flatten().map(String::as_str).chain(live().map(|add| add.path.as_ref())).collect();
         let listed = self.store.list("")?;
         let unused = || listed.iter().filter(|file| is_ours(&file.name) && !used.contains(file.name.as_str()));
         let log = self.store.list(FOLDER)?;
@@ -203,17 +232,22 @@ impl Seen {
             owner: self.mark.owner.clone(),
             boundary: self.mark.boundary,
             reader_features: self.state.protocol.reader_features.clone().unwrap_or_default(),
-            files: self.state.files.len() as u64,
-            bytes: self.state.files.values().map(|add| add.size.max(0) as u64).sum(),
-            files_with_vectors: vector_files.len() as u64,
-            rows: self.state.files.values().filter_map(log::action::Add::live_rows).sum(),
-            struck_rows: self.state.files.values().map(struck).sum(),
+            files: files.len() as u64,
+            bytes: bytes(files),
+            files_with_vectors: files.values().filter(|add| add.deletion_vector.is_some()).count() as u64,
+            rows: rows(files),
+            struck_rows: files.values().map(struck).sum(),
             unused_files: unused().count() as u64,
             unused_bytes: unused().map(|file| file.size).sum(),
             log_files: log.len() as u64,
             log_bytes: log.iter().map(|file| file.size).sum(),
             checkpoint: self.state.checkpoint,
             index_bytes: index.list("")?.iter().map(|file| file.size).sum(),
+            next: rewrite.map(|_| NextTable {
+                files: self.state.files.len() as u64,
+                bytes: bytes(&self.state.files),
+                rows: rows(&self.state.files),
+            }),
         })
     }
 }

@@ -22,7 +22,7 @@ mod store;
 mod table;
 mod vector;
 
-pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, TableWork};
+pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, NextTable, TableWork};
 pub use config::{Clock, Config, Upkeep};
 pub use inspect::DeltaInspect;
 pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};

@@ -29,6 +29,9 @@ pub struct NotedTable {
     pub id: String,
     pub version: u64,
     pub offsets: Vec<(u32, u64)>,
+    /// It is written anew: readers of this version see rows of long ago.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }
 
 impl Noted {
@@ -49,7 +52,8 @@ impl Noted {
 
     /// The versions that hold exactly what was committed up to the boundary.
     pub fn cut(&self) -> Cut {
-        let tables = self.tables.iter().map(|(topic, noted)| (topic.clone(), noted.version)).collect();
+        let seen = self.tables.iter().filter(|(_, noted)| !noted.hidden);
+        let tables = seen.map(|(topic, noted)| (topic.clone(), noted.version)).collect();
         Cut { boundary: self.boundary, tables }
     }
 

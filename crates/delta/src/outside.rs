@@ -36,7 +36,8 @@ impl Lake {
         self.store.put_unsynced(&name, bytes).expect("the folder can be written");
         match State::load(&self.store, None) {
             Ok(state) => {
-                let files = state.iter().flat_map(|state| state.files.keys());
+                let shown = state.iter().flat_map(|state| &state.rewrite).flat_map(|rewrite| rewrite.shown.keys());
+                let files = state.iter().flat_map(|state| state.files.keys()).chain(shown);
                 files.for_each(|path| assert!(!path.split('/').any(|part| part == ".."), "{path}"));
                 state.is_some()
             }

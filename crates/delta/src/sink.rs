@@ -1,3 +1,5 @@
+mod port;
+
 use crate::at_once;
 use crate::config::Config;
 use crate::cuts::Cuts;
@@ -7,9 +9,9 @@ use crate::store::{of_the_system, Store};
 use crate::table::{folder_of, Committed, Found, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidewire_change::{topic, Boundary, Error, ErrorKind, Progress, Result, Schema, TableName, TopicPartition};
-use tidewire_connector::{BoxFuture, Sink, SinkStatus, TableBatch, Written};
+use tidewire_connector::{BoxFuture, Rewritten, SinkStatus, TableBatch, Written};
 
 /// How long the end of the process waits for a store.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -162,6 +164,12 @@ impl Lake {
                 }
             }
         }
+        for (topic, table) in &mut self.tables {
+            let (id, version) = table.id_and_version();
+            if noted.covers(topic, id, version) {
+                table.has_passed(noted.boundary.position);
+            }
+        }
         self.noted = noted;
         self.held = Held::read(&self.store, &self.config)?;
         self.held.add(self.noted.tables.keys().cloned());
@@ -255,14 +263,30 @@ impl Lake {
         let held = self.tables.keys().chain(self.refused.keys());
         let noted = self.held.note(&self.store, &self.config, held).and_then(|()| self.note(progress));
         self.broken |= noted.is_err();
+        let passed = self.noted.boundary.position;
+        self.tables.values_mut().for_each(|table| table.has_passed(passed));
         noted.map(|()| all)
+    }
+
+    fn rewritten(&self) -> Vec<Rewritten> {
+        let one = |table: &Table| Some(Rewritten { table: table.name().clone(), since: table.rewritten_since()? });
+        self.tables.values().filter_map(one).collect()
+    }
+
+    fn show(&mut self, rewritten: &Rewritten) -> Result<()> {
+        self.usable()?;
+        if let Some(table) = self.tables.get_mut(&topic::topic_of(&rewritten.table)) {
+            table.show(rewritten.since);
+        }
+        Ok(())
     }
 
     fn note(&mut self, progress: &Progress) -> Result<()> {
         let mut noted = Noted { boundary: later(self.noted.boundary, progress.boundary), ..Noted::default() };
         for (topic, table) in &self.tables {
             let (id, version) = table.id_and_version();
-            noted.tables.insert(topic.clone(), NotedTable { id: id.into(), version, offsets: Vec::new() });
+            let hidden = table.rewritten_since().is_some();
+            noted.tables.insert(topic.clone(), NotedTable { id: id.into(), version, offsets: Vec::new(), hidden });
         }
         for (partition, offset) in &progress.offsets {
             match noted.tables.get_mut(&*partition.topic) {
@@ -360,52 +384,4 @@ fn topic_of_folder(folder: &str) -> String {
 
 fn later(a: Boundary, b: Boundary) -> Boundary {
     Boundary { position: a.position.max(b.position), complete_through: a.complete_through.max(b.complete_through) }
-}
-
-impl Sink for DeltaSink {
-    fn open(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async {
-            let opened = self.on_lake(Lake::open).await;
-            self.status.connected = opened.is_ok();
-            opened
-        })
-    }
-
-    fn committed(&mut self) -> BoxFuture<'_, Result<Progress>> {
-        self.on_lake(|lake| Ok(lake.committed()))
-    }
-
-    fn missing(&self) -> Vec<TableName> {
-        lock(&self.shared).missing.clone()
-    }
-
-    fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {
-        self.on_lake(move |lake| lake.prepare(schema))
-    }
-
-    fn write(&mut self, batch: TableBatch) -> BoxFuture<'_, Result<Written>> {
-        Box::pin(async {
-            let written = self.on_lake(move |lake| lake.write(batch)).await?;
-            self.status.rows_applied += written.applied;
-            self.status.rows_stale += written.stale;
-            self.status.rows_incomplete += written.incomplete;
-            Ok(written)
-        })
-    }
-
-    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
-        let progress = progress.clone();
-        Box::pin(async move {
-            let start = Instant::now();
-            let committed = self.on_lake(move |lake| lake.commit(&progress)).await?;
-            self.status.commits += u64::from(committed.rows > 0);
-            self.status.bytes_written += committed.bytes;
-            self.status.last_commit = Some(Duration::max(start.elapsed(), Duration::from_nanos(1)));
-            Ok(())
-        })
-    }
-
-    fn status(&self) -> SinkStatus {
-        self.status.clone()
-    }
 }

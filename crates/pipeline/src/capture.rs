@@ -12,6 +12,7 @@
 use crate::context::{Stop, Task};
 use crate::encode::{Encoded, Encoder};
 use crate::shared::Shared;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Result};
 use tidewire_connector::{moment, Source};
@@ -55,6 +56,8 @@ impl Capture {
 
     async fn open(&mut self) -> Result<Encoder> {
         let told = self.shared.book.load(&*self.shared.bus).await?;
+        let life = &self.shared.capture.life;
+        life.store(self.shared.clock.now().max(life.load(Relaxed) + 1), Relaxed);
         let last = self.shared.bus.last().await?;
         if let Some(checkpoint) = &last {
             self.shared.capture.appended.send_replace(checkpoint.clone());

@@ -76,6 +76,7 @@ impl Deliver {
                     self.take(fetched, &mut collected).await?;
                     due.fetched(bytes, &collected);
                 }
+                _ = self.state.whole.notified() => {}
                 _ = tokio::time::sleep_until(due.next_look(&collected)) => {}
             }
             let (stalls, lets_go) = (due.stalls(&collected), self.lets_go(&due, &collected));
@@ -86,6 +87,7 @@ impl Deliver {
                 (collected, due) = (self.collected_from(opened?), Due::new(self.pace));
             }
             self.is_careful &= !self.is_capturing();
+            self.show_rewrites(&mut collected, &mut due).await?;
             if due.commit_now(&collected) || (self.is_careful && collected.at_boundary && collected.pending > 0) {
                 let began = tokio::time::Instant::now();
                 self.commit(&mut collected).await?;
@@ -94,6 +96,28 @@ impl Deliver {
                 self.state.holds(collected.progress.boundary);
             }
         }
+    }
+
+    /// Tables that were written anew, and of which every row is here now, are shown by a commit.
+    async fn show_rewrites(&mut self, collected: &mut Collected, due: &mut Due) -> Result<()> {
+        if !collected.at_boundary {
+            return Ok(());
+        }
+        let mut whole = self.state.whole_rewrites(collected.progress.boundary.position);
+        whole.retain(|rewritten| !self.rules.parked.contains(&rewritten.table.to_string()));
+        if whole.is_empty() {
+            return Ok(());
+        }
+        // It may say that one of them has begun once more.
+        self.write_all(collected).await?;
+        for rewritten in whole {
+            tracing::info!(sink = self.state.name, table = %rewritten.table, "all rows were read anew: readers see them now");
+            self.sink.show(&rewritten).await?;
+        }
+        let began = Instant::now();
+        self.commit(collected).await?;
+        due.committed(began.elapsed());
+        Ok(())
     }
 
     /// What `open` has made already waits for a commit.
@@ -123,6 +147,7 @@ impl Deliver {
         self.reader.seek(&progress).await?;
         self.from_earliest = false;
         self.state.holds(progress.boundary);
+        self.state.rewrites(self.sink.rewritten());
         self.remake(missing, &schemas).await?;
         Ok(progress)
     }
@@ -336,6 +361,7 @@ impl Deliver {
         self.sink.commit(&collected.progress).await?;
         moment("sink committed");
         self.begun = false;
+        self.state.rewrites(self.sink.rewritten());
         self.state.commit.observe(began.elapsed(), 1);
         self.doing(None);
         let now = self.shared.clock.now();

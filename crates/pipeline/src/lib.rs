@@ -18,6 +18,7 @@ mod pace;
 mod rates;
 pub mod reconcile;
 mod repairs;
+mod rewrites;
 mod running;
 mod schemas;
 mod shared;

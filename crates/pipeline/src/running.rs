@@ -8,6 +8,7 @@ use crate::far::{answer_all, listen, Far};
 use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
 use crate::repairs::Repairs;
+use crate::rewrites::{are_shown, watch_rewrites};
 use crate::schemas::SchemaBook;
 use crate::shared::{locked, CaptureState, Shared, SinkState};
 use crate::supervise::Supervisor;
@@ -137,6 +138,7 @@ impl Pipeline {
         }
         if !shared.sinks.is_empty() {
             loops.spawn("repairs".into(), mend_all(Inside(shared.clone()), repairs.clone(), stop.clone()));
+            loops.spawn("rewrites".into(), watch_rewrites(shared.clone(), stop.clone()));
         }
         let (ended, outcome) = watch::channel(None);
         let rates = Arc::new(Rates::default());
@@ -296,7 +298,7 @@ impl Running {
     }
 
     /// Returns when everything that had committed at the source at the call, and all rows of placed reads that were
-    /// pending, is applied and committed in every sink. Parked tables and dead letters aren't waited for.
+    /// pending, is applied, committed and seen by readers in every sink. Parked tables and dead letters aren't waited for.
     pub async fn caught_up(&self) -> Result<()> {
         let shared = &self.0.inside.0;
         let first = self.marked().await?;
@@ -314,6 +316,10 @@ impl Running {
         let last = self.marked().await?.max(first);
         for sink in &shared.sinks {
             self.passed(sink, last).await?;
+            while !are_shown(shared, sink) {
+                self.still_running()?;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         }
         Ok(())
     }

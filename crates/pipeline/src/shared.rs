@@ -1,6 +1,7 @@
 use crate::config::{InspectFactory, JournalProbe};
 use crate::context::Clock;
 use crate::histogram::Histogram;
+use crate::rewrites::Rewrite;
 use crate::schemas::SchemaBook;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewire_change::{Boundary, Checkpoint, Error, ErrorKind, TableName};
 use tidewire_connector::{Budget, BusWriter, SinkStatus, SourceHandle, SourceStatus, TableState, TableStatus};
-use tokio::sync::watch;
+use tokio::sync::{watch, Notify};
 
 /// What the loops tell and everybody else reads.
 pub(crate) struct Shared {
@@ -87,6 +88,8 @@ pub(crate) struct CaptureState {
     pub durable: Histogram,
     pub appended: watch::Sender<Checkpoint>,
     pub recoveries: AtomicU64,
+    /// When the source was opened last: tells one life of it from another.
+    pub life: AtomicI64,
 }
 
 impl CaptureState {
@@ -98,6 +101,7 @@ impl CaptureState {
             durable: Histogram::default(),
             appended: watch::Sender::new(Checkpoint::default()),
             recoveries: AtomicU64::new(0),
+            life: AtomicI64::new(0),
         }
     }
 }
@@ -120,6 +124,10 @@ pub(crate) struct SinkState {
     pub stale: AtomicU64,
     pub incomplete: AtomicU64,
     pub inspect: Option<InspectFactory>,
+    /// Tables that it writes anew beside those that readers see.
+    pub rewritten: Mutex<Vec<Rewrite>>,
+    /// One of them is whole.
+    pub whole: Notify,
 }
 
 impl SinkState {
@@ -138,6 +146,8 @@ impl SinkState {
             stale: AtomicU64::new(0),
             incomplete: AtomicU64::new(0),
             inspect,
+            rewritten: Mutex::default(),
+            whole: Notify::new(),
         }
     }
 

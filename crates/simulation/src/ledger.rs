@@ -14,6 +14,12 @@ pub struct Ledger {
     pub gate: BTreeSet<u32>,
     /// The stream must have passed this commit before the table is read.
     pub ahead: BTreeMap<String, u64>,
+    /// Tables whose copies are emptied as soon as the stream has passed this commit: then they are read.
+    pub resets: BTreeMap<String, u64>,
+    /// Tables whose first snapshot was done before they were read anew: they are followed meanwhile.
+    pub anew: BTreeSet<String>,
+    /// Of these not all rows have come since their copies were emptied at this commit.
+    pub lacking: BTreeMap<String, u64>,
 }
 
 /// All ids, in chunks of ten.
@@ -35,12 +41,15 @@ impl Ledger {
         self.todo.contains_key(table)
     }
 
-    pub fn finish(&mut self, table: &str, range: (Id, Id)) {
+    /// Returns the commit at which copies were emptied for this read, when its last row has come.
+    pub fn finish(&mut self, table: &str, range: (Id, Id)) -> Option<u64> {
         if let Some(todo) = self.todo.get_mut(table) {
             todo.retain(|other| *other != range);
             if todo.is_empty() {
                 self.todo.remove(table);
+                return self.lacking.remove(table);
             }
         }
+        None
     }
 }

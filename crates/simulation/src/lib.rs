@@ -25,5 +25,5 @@ mod source;
 mod stage;
 
 pub use bus::Bus;
-pub use run::{run, Outcome};
+pub use run::{run, run_with_rewrites, Outcome};
 pub use stage::{Sabotage, Stage};

@@ -3,7 +3,7 @@
 
 use crate::database::{Database, KEYLESS};
 use crate::history::{id_of, key_row, row, Id, Table};
-use crate::ledger::Ledger;
+use crate::ledger::{chunks, Ledger};
 use crate::stage::{Sabotage, Stage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,8 +23,15 @@ pub struct Life {
     pub clean: Clean,
 }
 
-/// Per position of a checkpoint and table: must a copy that stands there equal the table as of there?
-pub type Clean = Arc<Mutex<BTreeMap<(Position, String), bool>>>;
+pub type Clean = Arc<Mutex<Truth>>;
+
+#[derive(Default)]
+pub struct Truth {
+    /// Per position of a checkpoint and table: must a copy that stands there equal the table as of there?
+    pub clean: BTreeMap<(Position, String), bool>,
+    /// Table and the commit at which its copies were emptied → the commit at which the last of its rows was placed.
+    pub whole: BTreeMap<(String, u64), u64>,
+}
 
 #[derive(Default)]
 pub struct Memory {
@@ -44,6 +51,8 @@ pub struct Memory {
     /// Rows that were placed may be newer than their place, up to this commit.
     pub newer: BTreeMap<String, u64>,
     pub confirmed: Position,
+    /// How often tables may still be read anew from nothing.
+    pub resets_left: u32,
 }
 
 /// A chunk that was read and isn't placed yet.
@@ -62,12 +71,18 @@ pub struct Flight {
 pub enum Act {
     Stream(usize),
     Place,
+    /// The table's copies are emptied, its rows follow.
+    Reset(String),
     Wait,
 }
 
 impl Life {
     pub fn lock(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn truth(&self) -> MutexGuard<'_, Truth> {
+        self.clean.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub fn begin(&self, position: Position, complete_through: i64, ledger: Ledger) {
@@ -82,6 +97,9 @@ impl Life {
             schemas.into_iter().filter_map(|(name, table)| Some((name, table.schema?))).collect();
         // The life before may have placed rows that are as new as this.
         let newest = self.database.last_commit();
+        // Rows that nobody kept come again.
+        let lacks = |(table, at): &(String, u64)| ledger.lacking.get(table) == Some(at);
+        self.truth().whole.retain(|read, _| !lacks(read));
         *self.lock() = Memory {
             newer: schemas.keys().map(|table| (table.clone(), newest)).collect(),
             connected: true,
@@ -93,12 +111,14 @@ impl Life {
             announce: schemas.values().cloned().collect(),
             schemas,
             confirmed: position,
+            resets_left: if self.stage.rewrites { 3 } else { 0 },
             ..Memory::default()
         };
     }
 
     pub fn act(&self) -> Act {
         let now = self.stage.now();
+        self.ask_for_reset();
         let inner = self.database.lock();
         let mut memory = self.lock();
         let left = inner.history.len() - memory.next;
@@ -109,6 +129,10 @@ impl Life {
         };
         if memory.told > 0 {
             return Act::Stream(self.stage.chance(part).min(left_in));
+        }
+        let passed = memory.position.commit;
+        if let Some((table, _)) = memory.ledger.resets.iter().find(|(_, commit)| **commit <= passed) {
+            return Act::Reset(table.clone());
         }
         let is_ready = memory.flight.as_ref().is_some_and(|flight| flight.ready_at <= now);
         if is_ready && self.stage.chance(|c| c.per_mille(500)) {
@@ -124,6 +148,48 @@ impl Life {
         Act::Wait
     }
 
+    /// Now and then a table changes in a way that the log doesn't tell: the stream is moved on, then all of it is read anew.
+    fn ask_for_reset(&self) {
+        let wants = self.lock().resets_left > 0 && self.stage.chance(|c| c.per_mille(8));
+        if !wants {
+            return;
+        }
+        let commit = self.database.heartbeat();
+        let mut memory = self.lock();
+        let tables: Vec<String> = memory.schemas.keys().filter(|name| *name != KEYLESS).cloned().collect();
+        if tables.is_empty() {
+            return;
+        }
+        let table = self.stage.chance(|c| c.pick(&tables).clone());
+        self.stage.note(format!("{table} is to be read anew behind {commit}"));
+        memory.resets_left -= 1;
+        let ledger = &mut memory.ledger;
+        if !ledger.is_reading(&table) {
+            ledger.anew.insert(table.clone());
+        }
+        ledger.ahead.insert(table.clone(), commit);
+        ledger.resets.insert(table.clone(), commit);
+        ledger.todo.insert(table.clone(), chunks());
+        ledger.keys.retain(|(of, _)| *of != table);
+        if memory.flight.as_ref().is_some_and(|flight| flight.table == table) {
+            memory.flight = None;
+        }
+    }
+
+    /// Everything of the table up to here goes; every transaction streamed before must be visible to the chunks that follow.
+    pub fn reset(&self, table: &str) -> ChangeBatch {
+        let mut memory = self.lock();
+        memory.ledger.resets.remove(table);
+        let commit = memory.position.commit;
+        memory.ledger.lacking.insert(table.to_string(), commit);
+        self.truth().whole.remove(&(table.to_string(), commit));
+        let Some(schema) = memory.schemas.get(table).cloned() else { return ChangeBatch::default() };
+        let position = Position::new(memory.position.commit, Position::PLACED_KEYLESS);
+        let (committed_at, op) = (self.stage.now(), Op::Truncate);
+        let change = Change { schema, op, position, committed_at, xid: None, before: None, after: None };
+        self.batch(&mut memory, Vec::new(), vec![change])
+    }
+
     /// Reads a chunk in one snapshot, if one may be read now.
     fn read_chunk(&self, memory: &mut Memory, now: i64) {
         let (state, text) = self.database.snapshot();
@@ -137,7 +203,9 @@ impl Life {
             return;
         }
         let passed = memory.position.commit;
-        let may = |table: &String| ledger.ahead.get(table).is_none_or(|commit| *commit <= passed);
+        let may = |table: &String| {
+            ledger.ahead.get(table).is_none_or(|commit| *commit <= passed) && !ledger.resets.contains_key(table)
+        };
         let mut choices: Vec<(String, Option<(Id, Id)>)> = Vec::new();
         choices.extend(ledger.todo.iter().filter(|(t, _)| may(t)).map(|(t, ranges)| (t.clone(), Some(ranges[0]))));
         choices.extend(ledger.keys.iter().filter(|(t, _)| may(t)).map(|(t, _)| (t.clone(), None)).take(1));
@@ -245,7 +313,9 @@ impl Life {
         }
         ledger.keys.extend(again.into_iter().map(|id| (table.clone(), id)));
         if let Some(range) = flight.range {
-            ledger.finish(&table, range);
+            if let Some(emptied_at) = ledger.finish(&table, range) {
+                self.truth().whole.insert((table.clone(), emptied_at), place.commit);
+            }
         }
         let known = newer.entry(table).or_default();
         *known = (*known).max(flight.newer);
@@ -263,14 +333,15 @@ impl Life {
         let unseen: Vec<u32> = memory.ring.iter().flat_map(Ring::unseen).collect();
         memory.ledger.gate.extend(unseen);
         let position = memory.position;
-        let mut clean = self.clean.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut truth = self.truth();
         for table in memory.schemas.keys() {
             let is_clean = !memory.ledger.is_reading(table)
                 && memory.ledger.keys.iter().all(|(t, _)| t != table)
                 && memory.newer.get(table).is_none_or(|commit| *commit <= position.commit);
-            let known = clean.entry((position, table.clone())).or_insert(true);
+            let known = truth.clean.entry((position, table.clone())).or_insert(true);
             *known = *known && is_clean;
         }
+        drop(truth);
         announced.splice(0..0, std::mem::take(&mut memory.announce));
         let checkpoint = Some(memory.ledger.checkpoint(position, memory.complete_through));
         ChangeBatch { announced, changes, checkpoint, ..ChangeBatch::default() }

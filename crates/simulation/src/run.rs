@@ -29,7 +29,17 @@ pub struct Outcome {
 
 /// Runs one seed.
 pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Outcome {
-    let stage = Stage::new(seed, sabotage);
+    play(Stage::new(seed, sabotage), seed)
+}
+
+/// Runs one seed, in which tables are read anew now and then.
+pub fn run_with_rewrites(seed: u64, sabotage: Option<Sabotage>) -> Outcome {
+    let mut stage = Stage::new(seed, sabotage);
+    stage.rewrites = true;
+    play(stage, seed)
+}
+
+fn play(stage: Stage, seed: u64) -> Outcome {
     let world = World::new(&stage);
     let lives = stage.chance(|c| c.between(2, 6));
     for life in 0..=lives {
@@ -179,7 +189,7 @@ impl World {
     async fn comes_to_rest(&self, running: &Running) -> tidewire_change::Result<()> {
         loop {
             running.caught_up().await?;
-            if running.status().repairs.is_empty() {
+            if running.status().repairs.is_empty() && !self.stores.iter().any(Store::hides_rows) {
                 return Ok(());
             }
             sleep(Duration::from_secs(1)).await;

@@ -8,7 +8,7 @@ use crate::stage::{Sabotage, Stage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidewire_change::{Datum, Op, Position, Progress, Result, Row, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Scan, Sink, SinkStatus, TableBatch, Written};
+use tidewire_connector::{BoxFuture, Inspect, Rewritten, Scan, Sink, SinkStatus, TableBatch, Written};
 use tidewire_flow::{applied, change_key, passes, Applied};
 
 #[derive(Clone)]
@@ -34,6 +34,8 @@ struct Copy {
     truncated: Option<Position>,
     /// Canonical key → position, row, whether it is live.
     rows: BTreeMap<Vec<u8>, (Position, Row, bool)>,
+    /// Since when all is read anew and readers see what was there before.
+    hidden_since: Option<Position>,
 }
 
 impl Store {
@@ -59,10 +61,21 @@ impl Store {
         self.lock().tables.get(table).map(Copy::live).unwrap_or_default()
     }
 
+    /// Readers of some table see rows of long ago.
+    pub fn hides_rows(&self) -> bool {
+        self.lock().tables.values().any(|copy| copy.hidden_since.is_some())
+    }
+
     /// Looks at what is about to be committed.
     fn check(&self, before: &Copies, after: &Copies) {
         for (table, copy) in &after.tables {
             let old = before.tables.get(table);
+            let was_hidden = old.and_then(|old| old.hidden_since);
+            // What came behind a truncate of the source's own was all streamed.
+            let is_emptied = copy.truncated > was_hidden;
+            if let Some(since) = was_hidden.filter(|_| copy.hidden_since.is_none() && !is_emptied) {
+                self.check_shown(table, since, after.progress.boundary.position);
+            }
             for (key, (position, ..)) in &copy.rows {
                 let held = old.and_then(|old| old.rows.get(key)).map(|(held, ..)| *held);
                 if held.is_some_and(|held| held > *position) {
@@ -80,13 +93,24 @@ impl Store {
         }
     }
 
+    /// What readers see from now on must be all that the source has read.
+    fn check_shown(&self, table: &str, since: Position, at: Position) {
+        self.stage.note(format!("{}: {table} is shown at {at}", self.name));
+        let truth = self.clean.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let last = truth.whole.get(&(table.to_string(), since.commit));
+        if last.is_none_or(|last| at.commit <= *last) {
+            let name = self.name;
+            self.stage.wrong(format!("{name}: half of {table}, emptied at {since}, is shown at {at}: {last:?}"));
+        }
+    }
+
     /// Whole tables are at every boundary what the source was there.
     fn check_exact(&self, after: &Copies) {
         let at = after.progress.boundary.position;
-        let clean = self.clean.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let truth = self.clean.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let state = self.database.as_of(at.commit);
         for (table, source) in &state {
-            if clean.get(&(at, table.clone())) != Some(&true) {
+            if truth.clean.get(&(at, table.clone())) != Some(&true) {
                 continue;
             }
             let copy = after.tables.get(table);
@@ -158,6 +182,10 @@ impl SimSink {
             self.store.stage.wrong(format!("{}: a write under a schema that was not prepared", self.store.name));
         }
         if let Some(at) = batch.truncate {
+            let is_anew = at.ordinal == Position::PLACED_KEYLESS && !copy.schema.key_columns().is_empty();
+            if is_anew && copy.truncated < Some(at) && (copy.hidden_since.is_some() || !copy.live().is_empty()) {
+                copy.hidden_since = Some(at);
+            }
             copy.truncated = copy.truncated.max(Some(at));
             for (position, _, live) in copy.rows.values_mut().filter(|(held, ..)| *held < at) {
                 (*position, *live) = (at, false);
@@ -210,7 +238,7 @@ impl Sink for SimSink {
             match self.staged.tables.get_mut(&table) {
                 Some(copy) => copy.follow(&schema),
                 None => {
-                    let copy = Copy { schema, truncated: None, rows: BTreeMap::new() };
+                    let copy = Copy { schema, truncated: None, rows: BTreeMap::new(), hidden_since: None };
                     self.staged.tables.insert(table, copy);
                 }
             }
@@ -245,6 +273,23 @@ impl Sink for SimSink {
             self.store.check(&before, &self.staged);
             // It was committed, and the answer may get lost.
             self.store.stage.point("sink committed it", None).await
+        })
+    }
+
+    fn rewritten(&self) -> Vec<Rewritten> {
+        let committed = self.store.lock();
+        let one = |copy: &Copy| Some(Rewritten { table: copy.schema.table.clone(), since: copy.hidden_since? });
+        committed.tables.values().filter_map(one).collect()
+    }
+
+    fn show(&mut self, rewritten: &Rewritten) -> BoxFuture<'_, Result<()>> {
+        let rewritten = rewritten.clone();
+        Box::pin(async move {
+            self.store.stage.point("sink show", None).await?;
+            if let Some(copy) = self.staged.tables.get_mut(&rewritten.table.name) {
+                copy.hidden_since = copy.hidden_since.filter(|since| *since != rewritten.since);
+            }
+            Ok(())
         })
     }
 

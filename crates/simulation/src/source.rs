@@ -85,6 +85,7 @@ impl Source for SimSource {
                 let credit = self.budget.take(700).await;
                 let mut batch = match act {
                     Act::Stream(part) => self.life.stream(part),
+                    Act::Reset(table) => self.life.reset(&table),
                     _ => self.life.place(),
                 };
                 if batch.changes.is_empty() && batch.checkpoint.is_none() && batch.announced.is_empty() {
@@ -181,7 +182,7 @@ impl SourceHandle for Life {
         let memory = self.lock();
         let flights = u64::from(memory.flight.is_some());
         let todo: usize = memory.ledger.todo.values().map(Vec::len).sum();
-        let state = |name: &str| match memory.ledger.is_reading(name) {
+        let state = |name: &str| match memory.ledger.is_reading(name) && !memory.ledger.anew.contains(name) {
             true => TableState::Copying { done_bytes: 0, total_bytes: 1 },
             false => TableState::Streaming,
         };
@@ -193,6 +194,7 @@ impl SourceHandle for Life {
             rows_read: 0,
             rows_streamed: 0,
             rows_estimated: 40,
+            is_read: memory.ledger.is_reading(&schema.table.name) && self.stage.sabotage != Some(Sabotage::NoEnd),
             notes: Vec::new(),
         };
         SourceStatus {

@@ -23,6 +23,8 @@ pub enum Sabotage {
     NoGate,
     /// A partial change before the snapshot's end asks for no read of its key.
     NoReread,
+    /// The source doesn't say that it is reading a table.
+    NoEnd,
 }
 
 /// What all simulated parts share: chance, time, the trace, faults, and what was found wrong.
@@ -31,6 +33,8 @@ pub struct Stage {
     inner: Arc<Mutex<Inner>>,
     died: Arc<watch::Sender<bool>>,
     pub sabotage: Option<Sabotage>,
+    /// Tables are read anew from nothing now and then, and sinks show readers the old rows meanwhile.
+    pub rewrites: bool,
 }
 
 struct Inner {
@@ -78,7 +82,12 @@ impl Stage {
             exact: true,
             wrong: Vec::new(),
         };
-        Stage { inner: Arc::new(Mutex::new(inner)), died: Arc::new(watch::Sender::new(false)), sabotage }
+        Stage {
+            inner: Arc::new(Mutex::new(inner)),
+            died: Arc::new(watch::Sender::new(false)),
+            sabotage,
+            rewrites: false,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

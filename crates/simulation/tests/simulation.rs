@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tidewire_connector::{conformance, BoxFuture, Budget};
-use tidewire_simulation::{run, Bus, Outcome, Sabotage, Stage};
+use tidewire_simulation::{run, run_with_rewrites, Bus, Outcome, Sabotage, Stage};
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
@@ -24,6 +24,21 @@ fn under_any_faults_nothing_is_lost_goes_back_or_stays_behind() {
     }
     println!("{seeds} seeds from {first} on: {steps} steps, {crashes} crashes, {errors} errors, 0 wrong");
     assert!(crashes > seeds / 2 && errors > seeds, "the faults are there");
+}
+
+#[test]
+fn a_table_that_is_read_anew_is_shown_when_all_of_it_is_there_and_not_before() {
+    let (first, seeds) = (number("TIDEWIRE_FIRST_SEED", 1), number("TIDEWIRE_SEEDS", 200));
+    let mut shown = 0;
+    for seed in first..first + seeds {
+        let outcome = run_with_rewrites(seed, None);
+        assert!(outcome.wrong.is_empty(), "{}", tell(&outcome));
+        shown += outcome.end.iter().filter(|line| line.contains(" is shown at ")).count();
+    }
+    println!("{seeds} seeds from {first} on: at the ends of their traces {shown} tables are shown");
+    assert!(shown as u64 > seeds / 2, "tables are read anew: {shown}");
+    let found = (1..=100).find(|seed| !run_with_rewrites(*seed, Some(Sabotage::NoEnd)).wrong.is_empty());
+    assert!(found.is_some(), "a source that doesn't say that it reads is not found");
 }
 
 /// A seed that failed once.

@@ -150,6 +150,18 @@ pub struct Cdc {
 }
 
 impl Action {
+    /// Is it anything at all?
+    pub fn says_something(&self) -> bool {
+        self.protocol.is_some()
+            || self.meta_data.is_some()
+            || self.txn.is_some()
+            || self.domain_metadata.is_some()
+            || self.remove.is_some()
+            || self.add.is_some()
+            || self.cdc.is_some()
+            || self.commit_info.is_some()
+    }
+
     /// A file's name comes from whoever can write the log: it must lie in the table's folder.
     pub fn check_paths(&self, place: &str) -> Result<()> {
         let files = [

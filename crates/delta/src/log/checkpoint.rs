@@ -110,13 +110,20 @@ pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
         removed: false,
     });
     actions.extend(domains.map(Action::from));
-    let mut lines = Vec::with_capacity(actions.len() + state.files.len() + state.tombstones.len());
+    let shown = match &state.rewrite {
+        Some(rewrite) => {
+            actions.extend(super::rewrite::domains(rewrite, &state.files)?.into_iter().map(Action::from));
+            &rewrite.shown
+        }
+        None => &state.files,
+    };
+    let mut lines = Vec::with_capacity(actions.len() + shown.len() + state.tombstones.len());
     let mut push = |action: &Action| -> Result<()> {
         lines.push(serde_json::to_vec(action).map_err(|e| Error::bug("a log action has no JSON form").caused_by(e))?);
         Ok(())
     };
     actions.iter().try_for_each(&mut push)?;
-    for add in state.files.values() {
+    for add in shown.values() {
         // Whoever reads a checkpoint reads a state, not a change.
         let mut add = add.clone();
         add.data_change = false;

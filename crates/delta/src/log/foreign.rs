@@ -104,8 +104,9 @@ pub fn judge(state: &State, actions: &[Action]) -> Verdict {
 fn compaction(state: &State, actions: &[Action]) -> Result<Verdict, String> {
     let mut compaction = Compaction { removed: BTreeSet::new(), added: BTreeSet::new() };
     let (mut came, mut went) = (0, 0);
+    let files = state.rewrite.as_ref().map_or(&state.files, |rewrite| &rewrite.shown);
     for remove in actions.iter().filter_map(|a| a.remove.as_ref()) {
-        let held = state.files.get(&remove.path).ok_or("removed a file that the table doesn't hold")?;
+        let held = files.get(&remove.path).ok_or("removed a file that the table doesn't hold")?;
         went += held.live_rows().ok_or("removed a file whose rows the log doesn't count")?;
         compaction.removed.insert(remove.path.clone());
     }

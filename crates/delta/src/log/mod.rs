@@ -3,6 +3,7 @@
 pub mod action;
 mod checkpoint;
 pub mod foreign;
+pub mod rewrite;
 mod state;
 
 pub use checkpoint::{checkpoint_lines, clean_up, write_checkpoint};

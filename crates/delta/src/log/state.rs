@@ -1,9 +1,10 @@
-use super::action::{Action, Add, Metadata, Protocol, VectorRef};
+use super::action::{Action, Add, DomainMetadata, Metadata, Protocol, VectorRef};
+use super::rewrite::{self, Rewrite, Word};
 use super::{checkpoint, parse, FOLDER};
 use crate::store::Store;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidewire_change::{Error, Result};
+use tidewire_change::{Error, Position, Result};
 
 /// Reader features that we know how to read.
 const READABLE: [&str; 2] = ["deletionVectors", "timestampNtz"];
@@ -27,7 +28,9 @@ pub struct State {
     pub version: u64,
     pub protocol: Protocol,
     pub metadata: Metadata,
+    /// While the table is written anew: those of the new one.
     pub files: BTreeMap<Arc<str>, Add>,
+    pub rewrite: Option<Rewrite>,
     pub txns: BTreeMap<String, i64>,
     pub domains: BTreeMap<String, String>,
     /// By path and vector: what was removed and may still be read by somebody.
@@ -41,6 +44,11 @@ struct Replay {
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
     files: BTreeMap<Arc<str>, Add>,
+    /// The files of the table that is written anew, if one is.
+    next: BTreeMap<Arc<str>, Add>,
+    since: Option<Position>,
+    /// What could not be read.
+    fault: Option<Error>,
     txns: BTreeMap<String, i64>,
     domains: BTreeMap<String, String>,
     tombstones: HashMap<(Arc<str>, Option<String>), Tombstone>,
@@ -123,15 +131,19 @@ impl State {
     pub fn apply(&mut self, version: u64, actions: Vec<Action>) {
         let mut replay = Replay {
             protocol: Some(self.protocol.clone()),
-            metadata: None,
             files: std::mem::take(&mut self.files),
             txns: std::mem::take(&mut self.txns),
             domains: std::mem::take(&mut self.domains),
             tombstones: std::mem::take(&mut self.tombstones),
+            ..Replay::default()
         };
+        if let Some(rewrite) = self.rewrite.take() {
+            replay.next = std::mem::replace(&mut replay.files, rewrite.shown);
+            replay.since = Some(rewrite.since);
+        }
         actions.into_iter().for_each(|action| replay.apply(action));
         self.version = version;
-        self.files = replay.files;
+        (self.files, self.rewrite) = replay.files();
         self.txns = replay.txns;
         self.domains = replay.domains;
         self.tombstones = replay.tombstones;
@@ -172,20 +184,34 @@ impl Listing {
 }
 
 impl Replay {
+    /// Those that the table holds now, and what readers see if it is written anew.
+    fn files(&mut self) -> (BTreeMap<Arc<str>, Add>, Option<Rewrite>) {
+        let shown = std::mem::take(&mut self.files);
+        match self.since {
+            Some(since) => (std::mem::take(&mut self.next), Some(Rewrite { since, shown })),
+            None => (shown, None),
+        }
+    }
+
     fn state(mut self, version: u64, checkpoint: Option<u64>, place: &str) -> Result<State> {
+        if let Some(fault) = self.fault {
+            return Err(fault.context(place));
+        }
         let incomplete = |what| Error::invalid(format!("{place}: the log has no {what}"));
-        let metadata = self.metadata.ok_or_else(|| incomplete("metadata"))?;
+        let metadata = self.metadata.take().ok_or_else(|| incomplete("metadata"))?;
         // NULL among the values of a partition is lost on the way through a checkpoint.
         for add in self.files.values_mut() {
             for column in &metadata.partition_columns {
                 add.partition_values.entry(column.clone()).or_insert(None);
             }
         }
+        let (files, rewrite) = self.files();
         Ok(State {
             version,
             protocol: self.protocol.ok_or_else(|| incomplete("protocol"))?,
             metadata,
-            files: self.files,
+            files,
+            rewrite,
             txns: self.txns,
             domains: self.domains,
             tombstones: self.tombstones,
@@ -219,13 +245,22 @@ impl Replay {
             self.txns.insert(txn.app_id, txn.version);
         }
         if let Some(domain) = action.domain_metadata {
-            match domain.removed {
-                true => self.domains.remove(&domain.domain),
-                false => self.domains.insert(domain.domain, domain.configuration),
-            };
+            self.domain(domain);
         }
         self.protocol = action.protocol.or(self.protocol.take());
         self.metadata = action.meta_data.or(self.metadata.take());
+    }
+
+    fn domain(&mut self, domain: DomainMetadata) {
+        match rewrite::word(&domain, FOLDER) {
+            Err(error) => self.fault = self.fault.take().or(Some(error)),
+            Ok(Some(Word::Since(at))) => self.since = Some(at),
+            Ok(Some(Word::Over)) => self.since = None,
+            Ok(Some(Word::Has(add))) => drop(self.next.insert(add.path.clone(), *add)),
+            Ok(Some(Word::HasNot(path))) => drop(self.next.remove(&path)),
+            Ok(None) if domain.removed => drop(self.domains.remove(&domain.domain)),
+            Ok(None) => drop(self.domains.insert(domain.domain, domain.configuration)),
+        }
     }
 }
 

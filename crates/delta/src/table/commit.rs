@@ -73,11 +73,16 @@ impl Table {
 
     fn actions(&mut self, progress: &Progress, mark: &super::Mark) -> Result<(Vec<Action>, Vec<Touched>)> {
         let millis = self.config.now() / 1000;
-        let mut actions = vec![commit_info(millis, if self.pending.emptied { "TRUNCATE" } else { "MERGE" })];
-        if self.pending.columns_changed || self.has_feed != self.state.has_feed() {
+        let operation = match self.pending.emptied && !self.is_hidden() {
+            true => "TRUNCATE",
+            false => "MERGE",
+        };
+        let mut actions = vec![commit_info(millis, operation)];
+        let feed_changes = self.has_feed != self.state.has_feed() && !self.pending.shows;
+        if (self.pending.columns_changed || self.pending.shows || feed_changes) && !self.is_hidden() {
             actions.extend(self.protocol_needed().map(Action::from));
             let mut metadata = self.state.metadata.clone();
-            if self.has_feed != self.state.has_feed() {
+            if feed_changes {
                 metadata.configuration.insert(FEED_PROPERTY.into(), Some(self.has_feed.to_string()));
             }
             metadata.schema_string = self.layout.delta();
@@ -178,6 +183,7 @@ impl Table {
 
     /// Puts the next version, once all that it names is durable; when somebody else was faster, looks at what they did.
     pub(super) fn put(&mut self, actions: Vec<Action>, syncing: Vec<Syncing>) -> Result<()> {
+        let actions = self.as_readers_see_it(actions)?;
         let mut staged = log::stage(&self.store, &actions)?;
         // The names of the files in the table's folder.
         let folder = self.store.sync_folder_later(log::FOLDER)?;

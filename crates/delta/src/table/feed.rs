@@ -50,11 +50,12 @@ struct End {
 }
 
 impl Table {
-    /// Files for the commit of what waits. None where readers see all of it by the files that it adds.
+    /// Files for the commit of what waits. None where readers see all of it by the files that it adds, or nothing of it.
     pub(super) fn feed(&mut self) -> Result<Option<Feed>> {
         let pending = &self.pending;
         let only_adds = pending.strikes.is_empty() && pending.removed.is_empty() && !pending.has_deleted;
-        if !self.has_feed || only_adds {
+        let is_anew = self.is_hidden() || pending.shows;
+        if !self.has_feed || only_adds || is_anew {
             return Ok(None);
         }
         self.store.make_folder(data::FEED_FOLDER)?;

@@ -9,6 +9,7 @@ mod foreign;
 mod partitions;
 mod pending;
 mod rebuild;
+mod rewrite;
 mod sorted;
 pub mod upkeep;
 mod whole_row;
@@ -77,6 +78,8 @@ pub struct Table {
     files: Files,
     index: Option<Index>,
     pending: Pending,
+    /// All up to here was delivered, and nothing more of it was this table's.
+    delivered: Position,
     upkeep: upkeep::Upkeep,
     /// Until the index is open.
     moved: foreign::Moved,
@@ -147,6 +150,7 @@ impl Table {
         Table {
             topic: topic_of(&layout.schema.table),
             pending: Pending::new(&mark),
+            delivered: mark.boundary.position,
             upkeep: upkeep::Upkeep::new(&state),
             follows_rules: layout.follows(&config.tables),
             has_feed: config.tables.change_feed.of(&layout.schema.table),
@@ -206,6 +210,11 @@ impl Table {
 
     pub fn name(&self) -> &TableName {
         &self.layout.schema.table
+    }
+
+    /// The sink has passed this position, and what there was of this table is committed.
+    pub fn has_passed(&mut self, position: Position) {
+        self.delivered = self.delivered.max(position);
     }
 
     pub fn boundary(&self) -> Boundary {

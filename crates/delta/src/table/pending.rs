@@ -19,6 +19,10 @@ pub struct Pending {
     pub removed: BTreeSet<u32>,
     /// All that the table held goes: the index starts anew.
     pub emptied: bool,
+    /// From this commit on the table is written anew beside the one that readers see; where it begins.
+    pub hides: Option<Position>,
+    /// Readers see the new table from this commit on.
+    pub shows: bool,
     pub layout_changed: bool,
     pub columns_changed: bool,
     pub truncate: Option<Position>,
@@ -58,6 +62,8 @@ impl Pending {
             strikes: BTreeMap::new(),
             removed: BTreeSet::new(),
             emptied: false,
+            hides: None,
+            shows: false,
             layout_changed: false,
             columns_changed: false,
             truncate: mark.truncate,
@@ -77,6 +83,8 @@ impl Pending {
             || !self.strikes.is_empty()
             || !self.removed.is_empty()
             || self.layout_changed
+            || self.hides.is_some()
+            || self.shows
             || self.truncate != mark.truncate
             || self.since != mark.since
     }

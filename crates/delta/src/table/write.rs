@@ -316,6 +316,9 @@ impl Table {
         if self.pending.truncate.is_some_and(|known| at <= known) {
             return Ok(());
         }
+        if self.is_read_anew(at) {
+            self.hide(at);
+        }
         self.pending.truncate = Some(at);
         if self.pending.high <= at {
             return self.empty();
@@ -359,8 +362,9 @@ impl Table {
     /// The table becomes another one. Changes below the last commit that it holds belong to the old one; placed reads may
     /// stand in that very commit.
     fn replace(&mut self, layout: Layout) -> Result<()> {
-        self.empty()?;
         let below = self.pending.high.commit.checked_sub(1).map(Position::end_of);
+        self.hide(below.unwrap_or(Position::ZERO));
+        self.empty()?;
         self.pending.truncate = self.pending.truncate.max(below);
         self.pending.high = below.unwrap_or(Position::ZERO);
         self.pending.since = None;

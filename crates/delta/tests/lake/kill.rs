@@ -23,12 +23,7 @@ const CHANGES: usize = 20_000;
 const POINTS: [&str; 7] = [".parquet", ".bin", ".commit.", ".json", ".checkpoint.parquet", "run-", ".index.json."];
 
 fn config(path: &Path) -> Config {
-    let mut config = Config::new(path, "p", "lake");
-    config.buffer_bytes = 2000;
-    config.index_entries = 40;
-    config.upkeep.merge_files = 4;
-    config.upkeep.classes_bytes = vec![20_000, 60_000];
-    config.upkeep.checkpoint_commits = 9;
+    let mut config = cramped(path);
     // So that old files are vacuumed while it runs.
     config.upkeep.file_retention = Duration::from_secs(2);
     config

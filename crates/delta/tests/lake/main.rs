@@ -9,6 +9,7 @@ mod keyless;
 mod kill;
 mod purge;
 mod random;
+mod rewrite;
 mod schemas;
 mod server;
 mod shapes;

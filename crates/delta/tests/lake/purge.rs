@@ -11,11 +11,8 @@ use tidewire_connector::Sink;
 use tidewire_delta::{Config, DeltaSink, TableWork};
 
 fn config(path: &Path) -> Config {
-    let mut config = Config::new(path, "p", "lake");
-    config.buffer_bytes = 4000;
-    config.index_entries = 40;
+    let mut config = cramped(path);
     config.upkeep.merge_files = 3;
-    config.upkeep.classes_bytes = vec![20_000, 60_000];
     config.upkeep.deleted_retention = Duration::ZERO;
     config.upkeep.struck_part = 0.1;
     config

@@ -6,17 +6,6 @@ use tidewire_change::*;
 use tidewire_connector::Sink;
 use tidewire_delta::Config;
 
-/// A folder that doesn't wait for anything: small buffers, little memory, much upkeep.
-fn busy(path: &std::path::Path) -> Config {
-    let mut config = Config::new(path, "p", "lake");
-    config.buffer_bytes = 4000;
-    config.index_entries = 40;
-    config.upkeep.merge_files = 4;
-    config.upkeep.classes_bytes = vec![20_000, 60_000];
-    config.upkeep.checkpoint_commits = 7;
-    config
-}
-
 async fn run(seed: u64, kind: KeyKind) {
     run_with(seed, kind, |_| {}).await;
 }
@@ -24,7 +13,7 @@ async fn run(seed: u64, kind: KeyKind) {
 /// `wish`: what of the configuration is to be otherwise.
 async fn run_with(seed: u64, kind: KeyKind, wish: impl Fn(&mut Config)) {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = busy(folder.path());
+    let mut config = cramped(folder.path());
     wish(&mut config);
     let mut random = Random::new(seed);
     let mut source = Source::new(kind, 60);

@@ -5,6 +5,7 @@ use crate::context::Stop;
 use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Boundary, Error, Message, Result};
@@ -52,6 +53,7 @@ pub(crate) fn standing(shared: &Shared) -> Standing {
     Standing {
         open: shared.capture.pulse.is_open(),
         source: shared.source.status(),
+        life: shared.capture.life.load(Relaxed),
         durable: Boundary { position: durable.position, complete_through: durable.complete_through },
     }
 }

@@ -6,6 +6,7 @@ use crate::repairs::Repairs;
 use crate::shared::{locked, Shared};
 use crate::wire::ReadRequest;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tidewire_change::{Checkpoint, Error, Position, Result};
@@ -139,6 +140,7 @@ async fn hear(far: &Far, shared: &Shared, repairs: &Repairs) -> Result<()> {
         match serde_json::from_slice(&said.value) {
             Ok(Said::Standing(standing)) => {
                 let durable = standing.durable;
+                shared.capture.life.store(standing.life, Relaxed);
                 shared.capture.appended.send_replace(Checkpoint {
                     position: durable.position,
                     complete_through: durable.complete_through,

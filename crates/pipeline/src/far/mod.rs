@@ -30,6 +30,9 @@ pub(crate) struct Standing {
     pub source: SourceStatus,
     /// All up to here is on the bus.
     pub durable: Boundary,
+    /// When the source was opened last.
+    #[serde(default)]
+    pub life: i64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

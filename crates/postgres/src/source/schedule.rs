@@ -281,6 +281,7 @@ impl Engine {
             rows_read: 0,
             rows_streamed: 0,
             rows_estimated: 0,
+            is_read: false,
             notes: Vec::new(),
         });
         let waiting = self.waiting();
@@ -350,6 +351,7 @@ impl Engine {
             rows_read: table.rows_read,
             rows_streamed: table.rows_streamed,
             rows_estimated: table.def.leaves.iter().map(|leaf| leaf.rows).sum(),
+            is_read: self.reads.is_reading(oid) || self.reads.keys.count(oid) > 0,
             notes: table.notes.clone(),
         })
     }

@@ -64,7 +64,8 @@ impl Table {
 
 /// Files that the table, or a version within the retention, holds.
 pub fn names_in_use(state: &State) -> Result<HashSet<String>> {
-    let live = state.files.values().map(|add| (&add.path, &add.deletion_vector));
+    let shown = state.rewrite.iter().flat_map(|rewrite| rewrite.shown.values());
+    let live = state.files.values().chain(shown).map(|add| (&add.path, &add.deletion_vector));
     let gone = state.tombstones.values().map(|tombstone| (&tombstone.path, &tombstone.vector));
     let mut names = HashSet::new();
     for (path, vector) in live.chain(gone) {

@@ -1,6 +1,6 @@
 //! Rows that are kept as deleted go for good, once nothing can bring older changes of their keys any more.
 //!
-//! W is the highest position below which everything was delivered: the end of the commit before the one at which the table
+//! W is the highest position below which everything was delivered: the end of the commit before the one at which the sink
 //! stands (of that one, placed reads may still come). A change at or below W is a repetition, whatever the key: so W is kept in the
 //! table, together with the purge, and such changes are refused. A whole journal that is delivered once more, an older
 //! `data_dir` or a lost index can't bring a purged row back.
@@ -38,7 +38,8 @@ impl Table {
     pub(super) fn purge(&self) -> Option<Purge> {
         // Without a key a deleted row is an event like the others, or there is none.
         let is_keyed = matches!(self.layout.schema.key, Key::Columns(_));
-        let below = self.mark.boundary.position.commit.checked_sub(1).filter(|_| is_keyed).map(Position::end_of)?;
+        let passed = self.mark.boundary.position.max(self.delivered);
+        let below = passed.commit.checked_sub(1).filter(|_| is_keyed).map(Position::end_of)?;
         Some(Purge { below, before: self.keep_deleted_from() })
     }
 

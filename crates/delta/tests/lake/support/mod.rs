@@ -39,6 +39,17 @@ pub fn progress(schema: &Schema, offset: u64, commit: u64) -> Progress {
     }
 }
 
+/// A lake with little room: it spills, merges and cleans up all the time.
+pub fn cramped(path: &Path) -> Config {
+    let mut config = Config::new(path, "p", "lake");
+    config.buffer_bytes = 4000;
+    config.index_entries = 40;
+    config.upkeep.merge_files = 4;
+    config.upkeep.classes_bytes = vec![20_000, 60_000];
+    config.upkeep.checkpoint_commits = 7;
+    config
+}
+
 pub async fn open(config: &Config) -> DeltaSink {
     let mut sink = DeltaSink::new(config.clone());
     sink.open().await.unwrap();

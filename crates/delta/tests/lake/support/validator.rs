@@ -38,6 +38,9 @@ fn vector(table: &Path, dv: &Value) -> (u64, u64) {
 struct Replay {
     files: BTreeMap<String, Value>,
     txns: BTreeMap<String, i64>,
+    /// Files of a table that is written anew, which readers don't see yet.
+    hidden: BTreeMap<String, Value>,
+    is_anew: bool,
     metadata: Value,
     protocol: Value,
 }
@@ -63,6 +66,8 @@ pub fn check(table: &Path) -> usize {
     assert_eq!(configuration["delta.enableDeletionVectors"], "true");
     assert_eq!((&replay.protocol["minReaderVersion"], &replay.protocol["minWriterVersion"]), (&3.into(), &7.into()));
     let partition_columns = replay.metadata["partitionColumns"].as_array().unwrap();
+    assert!(replay.is_anew || replay.hidden.is_empty(), "nothing is left of a table that is shown");
+    replay.hidden.iter().for_each(|(path, add)| file(table, path, add));
     for (path, add) in &replay.files {
         file(table, path, add);
         partition(table, path, add, partition_columns);
@@ -72,7 +77,7 @@ pub fn check(table: &Path) -> usize {
 
 fn commit(text: &str, replay: &mut Replay) {
     let id = |action: &Value| (action["path"].as_str().unwrap().to_string(), action["deletionVector"].to_string());
-    let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
+    let (mut added, mut removed, mut domains) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let actions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for action in &actions {
         let (kind, body) = action.as_object().unwrap().iter().next().unwrap();
@@ -88,6 +93,10 @@ fn commit(text: &str, replay: &mut Replay) {
                 let held = replay.txns.insert(body["appId"].as_str().unwrap().into(), version);
                 assert!(held.is_none_or(|held| held < version), "offsets only grow");
             }
+            "domainMetadata" => {
+                assert!(domains.insert(body["domain"].as_str().unwrap()), "one word a domain and commit");
+                domain(body, replay);
+            }
             "metaData" => replay.metadata = body.clone(),
             "protocol" => replay.protocol = body.clone(),
             _ => {}
@@ -101,6 +110,21 @@ fn commit(text: &str, replay: &mut Replay) {
             replay.files.insert(add["path"].as_str().unwrap().into(), add.clone()).is_none(),
             "added while it is there"
         );
+    }
+}
+
+fn domain(body: &Value, replay: &mut Replay) {
+    let (name, is_removed) = (body["domain"].as_str().unwrap(), body["removed"] == true);
+    if name == "tidewire.next" {
+        replay.is_anew = !is_removed;
+    }
+    let Some(path) = name.strip_prefix("tidewire.next/") else { return };
+    match is_removed {
+        true => assert!(replay.hidden.remove(path).is_some(), "what is removed is there"),
+        false => {
+            let add: Value = serde_json::from_str(body["configuration"].as_str().unwrap()).unwrap();
+            replay.hidden.insert(path.into(), add);
+        }
     }
 }
 

@@ -325,6 +325,7 @@ impl SourceHandle for World {
             rows_read: 0,
             rows_streamed: 0,
             rows_estimated: inner.rows.get(&schema.table.name).map_or(0, |t| t.len() as u64),
+            is_read: inner.reading > 0,
             notes: Vec::new(),
         };
         SourceStatus {
