@@ -82,9 +82,16 @@ fn print(found: &Description) {
     row("files of older versions", found.unused_files, bytes(found.unused_bytes));
     row("log files", found.log_files, bytes(found.log_bytes));
     row("index", 1, bytes(found.index_bytes));
+    if let Some(next) = &found.next {
+        row("rows that are read anew so far", next.rows, String::new());
+        row("their data files", next.files, bytes(next.bytes));
+    }
     println!("{}", found.folder);
     let checkpoint = found.checkpoint.map_or("none".to_string(), |version| version.to_string());
     println!("version {}, newest checkpoint {checkpoint}, needs {}", found.version, found.reader_features.join(", "));
     println!("holds everything up to {}\n", found.boundary.position);
+    if found.next.is_some() {
+        println!("All its rows are read anew; readers see those of before until all are there.\n");
+    }
     grid.print();
 }
