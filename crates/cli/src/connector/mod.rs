@@ -368,9 +368,11 @@ fn text(value: &str) -> String {
     quoted(&value.replace("${", "$${"))
 }
 
-/// JSON's strings are YAML's.
+/// JSON's strings are YAML's, but for some characters that YAML wants escaped.
 fn quoted(value: &str) -> String {
-    serde_json::Value::from(value).to_string()
+    let wants = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    let json = serde_json::Value::from(value).to_string();
+    json.chars().map(|c| if wants(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
 }
 
 pub fn encoded(part: &str) -> String {

@@ -126,3 +126,67 @@ fn what_is_no_postgresql_connector_is_refused() {
         assert_eq!(error.kind(), tidewire_change::ErrorKind::Invalid, "{json}: {error}");
     }
 }
+
+#[test]
+fn whatever_the_values_are_they_stay_values() {
+    struct Password;
+    impl crate::config::Lookup for Password {
+        fn variable(&self, name: &str) -> Option<String> {
+            (name == "DATABASE_PASSWORD").then(|| "p".to_owned())
+        }
+        fn file(&self, _: &str) -> std::io::Result<String> {
+            panic!("a value of a connector names no file")
+        }
+    }
+    let values = [
+        "y",
+        "null",
+        "~",
+        "123",
+        "0x1",
+        "1e3",
+        "a: b",
+        "a\nname: other",
+        "\"",
+        "'",
+        "# x",
+        "- x",
+        "{a}",
+        "[",
+        "&a",
+        "*a",
+        "!t",
+        "|",
+        "${file:/etc/passwd}",
+        "${HOME}",
+        "$${x}",
+        "ü",
+        "a b",
+        "%41",
+        "@",
+        "/",
+        "",
+        "\u{7f}\t",
+    ];
+    for value in values {
+        let json = serde_json::json!({"connector.class": CLASS, "topic.prefix": value, "slot.name": value, "publication.name": value,
+            "publication.autocreate.mode": "disabled", "database.user": value, "database.dbname": value,
+            "database.password": value, "unavailable.value.placeholder": value, "table.include.list": "public.x"});
+        for brokers in [None, Some("k:9092")] {
+            let plan = plan(&json.to_string(), brokers).unwrap();
+            match crate::config::parse("p.yaml", &plan.yaml, std::path::Path::new("."), &Password) {
+                Ok(config) => {
+                    assert_eq!(config.source.slot.as_deref(), Some(value));
+                    assert_eq!(config.source.publication.as_deref(), Some(value));
+                    assert_eq!(config.name, pipeline_name(value));
+                }
+                // A slot or a topic can't be called so, which is told of that key.
+                Err(error) => {
+                    let said = error.to_string();
+                    let keys = ["slot", "publication", "name", "topic_prefix", "properties"];
+                    assert!(keys.iter().any(|key| said.contains(key)), "{value:?}: {said}\n{}", plan.yaml);
+                }
+            }
+        }
+    }
+}
