@@ -254,6 +254,19 @@ pub fn publication_is_whole(config: &Config, facts: &ServerFacts) -> Result<()> 
     )))
 }
 
+/// Of a pipeline that has not begun: its slot's name must not be another reader's.
+pub async fn slot_is_free(config: &Config) -> Result<()> {
+    let has_begun = match &config.bus {
+        Bus::Journal(_) => journal_view(config).is_ok_and(|view| !view.topics().is_empty()),
+        // Its checkpoint is in Kafka: a start looks.
+        Bus::Kafka(_) => true,
+    };
+    match has_begun {
+        true => Ok(()),
+        false => postgres_source::slot_is_free(&source_config(config, Budget::new(0))?).await,
+    }
+}
+
 /// What the sink runs for a table.
 pub fn sql(schema: &Schema, sink: &SinkConfig) -> Result<String> {
     match &sink.kind {
@@ -315,7 +328,7 @@ pub async fn slots(config: &Config) -> Result<Vec<SlotLine>> {
     rows.iter().map(line).collect()
 }
 
-pub async fn drop_slot(config: &Config, name: &str) -> Result<()> {
-    let mut connection = pgwire::Connection::connect(&connection(&config.source.url)?, pgwire::Mode::Sql).await?;
-    connection.execute(&format!("SELECT pg_drop_replication_slot({})", pgwire::quote_literal(name))).await
+/// Drops the slot and our own publication; what was there of the two.
+pub async fn give_up_source(config: &Config) -> Result<Vec<String>> {
+    postgres_source::give_up(&source_config(config, Budget::new(0))?).await
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_pipeline::Running;
-use tidewire_server::{Address, Client, Serving};
+use tidewire_server::{Address, Bound, Client, Serving};
 use tokio::task::JoinHandle;
 
 /// `run.json` in the data folder while the pipeline runs; `capture-PID.json` and `deliver-PID.json` for its halves.
@@ -34,10 +34,14 @@ pub struct Served {
 /// Between two tries to write the file on a disk that is full.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Takes the configuration's address, before anything else is begun that would disturb a pipeline at work.
+pub async fn bind(config: &Config) -> Result<Bound> {
+    tidewire_server::bind(Address { address: config.http, token: token(config) }).await
+}
+
 /// Starts to answer. Only whoever owns the data folder may call it.
-pub async fn serve(running: Running, config: &Config, part: Part) -> Result<Served> {
-    let at = Address { address: config.http, token: token(config) };
-    let serving = tidewire_server::serve(running, at).await?;
+pub fn serve(running: Running, bound: Bound, config: &Config, part: Part) -> Result<Served> {
+    let serving = tidewire_server::serve(running, bound);
     let pid = std::process::id();
     let file = config.data_dir.join(match part {
         Part::Whole => "run.json".to_string(),

@@ -95,3 +95,67 @@ fn a_full_lake_waits_for_room_and_loses_nothing() {
     run.until("it goes on by itself", |_| place.tidewire(&["reconcile"], &[]).code == 0);
     run.stop().is(0);
 }
+
+#[test]
+fn a_slot_by_which_somebody_else_keeps_his_place_is_left_to_him() {
+    let server = server();
+    server.psql(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION theirs FOR TABLE t; \
+         SELECT pg_create_logical_replication_slot('debezium', 'pgoutput'); INSERT INTO t VALUES (1)",
+    );
+    let read = "pg_logical_slot_get_binary_changes('debezium', NULL, NULL, 'proto_version', '1', 'publication_names', 'theirs')";
+    server.psql(&format!("SELECT count(*) FROM {read}"));
+    let source = format!("{{url: '{}', slot: debezium}}", server.url());
+    let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
+    place.tidewire(&["check"], &[]).is(1).says("the replication slot debezium is there already");
+    place.tidewire(&["run"], &[]).is(2).says("the replication slot debezium is there already").says("slot drop --yes");
+    assert_eq!(server.psql("SELECT count(*) FROM pg_publication"), "1", "nothing was made");
+    place.tidewire(&["slot", "drop"], &["--yes"]).is(0).says("dropped slot debezium");
+    place.catch_up().is(0);
+    assert_eq!(place.duckdb("count(*)", "public.t"), "1");
+    std::fs::remove_dir_all(place.path("tidewire-data")).unwrap();
+    place.catch_up().is(0);
+
+    place.tidewire(&["slot", "drop"], &["--yes"]).is(0).says("dropped slot debezium and publication");
+    assert_eq!(server.psql("SELECT count(*) FROM pg_replication_slots"), "0");
+    assert_eq!(server.psql("SELECT pubname FROM pg_publication"), "theirs");
+}
+
+#[test]
+fn a_publication_of_the_users_own_that_is_not_there_is_not_made() {
+    let server = server();
+    server.psql("CREATE TABLE t (id int PRIMARY KEY)");
+    let source = format!("{{url: '{}', publication: mine}}", server.url());
+    let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
+    place.tidewire(&["check"], &[]).is(1).says("there is no publication mine");
+    place.tidewire(&["run"], &[]).is(2).says("there is no publication mine").says("CREATE PUBLICATION \"mine\" FOR TABLE");
+    assert_eq!(server.psql("SELECT count(*) FROM pg_publication"), "0");
+}
+
+#[test]
+fn a_read_that_the_server_refuses_is_told_by_who_asked_for_it() {
+    let server = server();
+    server.psql(
+        "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE ROLE reader LOGIN REPLICATION; \
+                 GRANT SELECT ON t TO reader; CREATE PUBLICATION mine FOR TABLE t",
+    );
+    let url = server.url().replacen("postgres@", "reader@", 1);
+    let place = Place::new(&format!("{{url: '{url}', publication: mine}}"), "{lake: {delta: {path: ./lake}}}");
+    let mut run = place.run();
+    run.until("the copy", |_| place.path("lake/public/t/_delta_log").exists());
+    server.psql("REVOKE SELECT ON t FROM reader");
+    place
+        .tidewire(&["snapshot"], &["--table", "public.t"])
+        .is(2)
+        .says("public.t could not be read")
+        .says("permission denied");
+    run.stop().is(0);
+}
+
+#[test]
+fn tables_of_which_the_source_has_none_are_no_complete_copy() {
+    let server = server();
+    let source = format!("{{url: '{}', tables: [shop.orders]}}", server.url());
+    let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
+    place.catch_up().is(1).says("no table of the source is among `tables`");
+}

@@ -15,6 +15,11 @@ pub trait BusWriter: Send + Sync {
     /// All messages of one small topic (`__schemas` and other topics that begin with `__`), oldest first, up to its
     /// present end; none when there is no such topic. Retention never drops the last message of a key of such a topic.
     fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>>;
+    /// Does it still hold every message of a table that it ever got, but for those that a later one of their key stands for? When in
+    /// doubt, no.
+    fn holds_all(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
     /// What comes to one small topic from now on, from any process. `Invalid` when the bus is of one process alone.
     fn follow<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Box<dyn Following>>> {
         let what = format!("no other process writes to this bus: there is nothing to follow in {topic}");

@@ -193,6 +193,14 @@ impl BusWriter for Journal {
         Box::pin(async { Ok(self.shared.state().ends.clone()) })
     }
 
+    fn holds_all(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async {
+            let topics = status::topics(&self.shared.state());
+            let mut of_tables = topics.iter().filter(|topic| !tidewire_change::topic::is_internal(&topic.topic));
+            Ok(of_tables.all(|topic| topic.partitions.iter().all(|partition| partition.earliest == 0)))
+        })
+    }
+
     fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>> {
         let shared = self.shared.clone();
         let read = Read { topic: topic.to_string(), partition: None, start: Start::Earliest };

@@ -123,7 +123,20 @@ impl BusWriter for KafkaBus {
     /// partition's end before.
     fn ends(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, u64>>> {
         let runtime = Handle::current();
-        Box::pin(self.blocking(move |config| ends(&config, runtime)))
+        let ends = |config: Config| {
+            let ends = watermarks(&config, runtime)?.into_iter();
+            Ok(ends.map(|(at, (_, end))| (at, end)).collect())
+        };
+        Box::pin(self.blocking(ends))
+    }
+
+    fn holds_all(&self) -> BoxFuture<'_, Result<bool>> {
+        let runtime = Handle::current();
+        let all_begin_at_0 = |config: Config| {
+            let found = watermarks(&config, runtime)?;
+            Ok(found.values().all(|(low, _)| *low == 0))
+        };
+        Box::pin(self.blocking(all_begin_at_0))
     }
 
     fn read_topic<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Vec<FetchedMessage>>> {
@@ -138,17 +151,18 @@ impl BusWriter for KafkaBus {
     }
 }
 
-fn ends(config: &Config, runtime: Handle) -> Result<BTreeMap<TopicPartition, u64>> {
+/// Of the partitions of tables that have messages: the first offset that is still there, and the one behind the last.
+fn watermarks(config: &Config, runtime: Handle) -> Result<BTreeMap<TopicPartition, (u64, u64)>> {
     let there = Admin::new(config, runtime)?.partitions(&config.topic_prefix)?;
     let consumer = whole::consumer(config)?;
-    let mut ends = BTreeMap::new();
+    let mut found = BTreeMap::new();
     for (name, topic) in whole::tables(config)? {
         let shared: Arc<str> = topic.as_str().into();
         for partition in 0..there.get(&name).copied().unwrap_or(0) {
-            if let Some((_, end)) = consumer.client().watermarks(&name, partition)?.filter(|(_, end)| *end > 0) {
-                ends.insert(TopicPartition { topic: shared.clone(), partition }, end);
+            if let Some(both) = consumer.client().watermarks(&name, partition)?.filter(|(_, end)| *end > 0) {
+                found.insert(TopicPartition { topic: shared.clone(), partition }, both);
             }
         }
     }
-    Ok(ends)
+    Ok(found)
 }

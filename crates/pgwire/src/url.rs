@@ -13,6 +13,9 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     })?;
     let (rest, parameters) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
     let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+    if database.contains(['@', '/']) {
+        return Err(Error::invalid("the database URL has a '/' or '@' too many").hint(SHAPE));
+    }
     let (user_info, place) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = user_info.split_once(':').map_or((user_info, None), |(user, pw)| (user, Some(pw)));
     let (host, port) = split_place(place)?;
@@ -232,6 +235,18 @@ mod tests {
         ] {
             let error = parse(url).unwrap_err();
             assert!(!format!("{error} {error:?}").contains(secret), "{url}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_with_unescaped_signs_is_refused_and_no_part_of_it_is_told() {
+        for url in
+            ["postgres://u:se/cret@host/db", "postgres://u:s@ec/ret@host:5432/db", "postgres://u:se/cr@et@host/d/b"]
+        {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let told = format!("{error} {:?}", error.hint_text());
+            assert!(!told.contains("ret") && !told.contains("ec"), "{told}");
         }
     }
 }

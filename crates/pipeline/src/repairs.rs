@@ -113,16 +113,16 @@ impl Repairs {
 
     /// For a sink, or one table of it, that begins empty behind a bus that may no longer hold everything.
     pub async fn ask_to_fill(&self, shared: &Shared, sink: &str, table: Option<&TableName>) -> Result<()> {
+        // What the bus holds is read in any case; a comparison then finds what may lack all the same.
+        let reread = table.is_some() || !shared.bus.holds_all().await?;
         let why = match table {
-            None => "the sink is new and the journal may no longer hold the oldest rows",
-            Some(_) => "it was missing in the sink, and the journal may no longer hold all of its rows",
+            None if !reread => "the sink is new",
+            None => "the sink is new and the bus may no longer hold the oldest rows",
+            Some(_) => "it was missing in the sink, and the bus may no longer hold all of its rows",
         };
         let (table, since) = (table.map(TableName::to_string), shared.clock.now());
-        self.add(
-            shared,
-            Repair { sink: sink.into(), table, why: why.into(), since, reread: true, again: 0, apart: false },
-        )
-        .await
+        self.add(shared, Repair { sink: sink.into(), table, why: why.into(), since, reread, again: 0, apart: false })
+            .await
     }
 
     async fn add(&self, shared: &Shared, mut repair: Repair) -> Result<()> {

@@ -14,4 +14,4 @@ mod serve;
 mod wire;
 
 pub use client::Client;
-pub use serve::{serve, Address, Serving};
+pub use serve::{bind, serve, Address, Bound, Serving};

@@ -22,12 +22,20 @@ pub struct Serving {
     task: JoinHandle<()>,
 }
 
-/// Starts to answer for a pipeline. `Invalid` when the address is taken, isn't this machine's, or lacks a token.
-pub async fn serve(running: Running, at: Address) -> Result<Serving> {
-    listen(at, |gate| router(running, gate)).await
+/// An address that is ours; nobody answers there yet.
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    gate: Gate,
 }
 
-pub(crate) async fn listen(at: Address, app: impl FnOnce(Gate) -> Router) -> Result<Serving> {
+/// Starts to answer for a pipeline.
+pub fn serve(running: Running, bound: Bound) -> Serving {
+    begin(bound, |gate| router(running, gate))
+}
+
+/// `Invalid` when the address is taken, isn't this machine's, or lacks a token.
+pub async fn bind(at: Address) -> Result<Bound> {
     let loopback = at.address.ip().is_loopback();
     if !loopback && at.token.as_ref().is_none_or(String::is_empty) {
         return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", at.address))
@@ -35,7 +43,11 @@ pub(crate) async fn listen(at: Address, app: impl FnOnce(Gate) -> Router) -> Res
     }
     let listener = TcpListener::bind(at.address).await.map_err(|e| bind_error(e, at.address))?;
     let address = listener.local_addr().map_err(|e| Error::io(e, at.address))?;
-    let gate = Gate { loopback: loopback && at.token.is_none(), token: at.token };
+    Ok(Bound { listener, address, gate: Gate { loopback: loopback && at.token.is_none(), token: at.token } })
+}
+
+pub(crate) fn begin(bound: Bound, app: impl FnOnce(Gate) -> Router) -> Serving {
+    let Bound { listener, address, gate } = bound;
     let (stop, mut stopped) = watch::channel(false);
     let app = app(gate);
     let task = tokio::spawn(async move {
@@ -47,7 +59,7 @@ pub(crate) async fn listen(at: Address, app: impl FnOnce(Gate) -> Router) -> Res
             tracing::error!(error = %error, "the HTTP server ended");
         }
     });
-    Ok(Serving { address, stop, task })
+    Serving { address, stop, task }
 }
 
 fn bind_error(error: std::io::Error, address: SocketAddr) -> Error {

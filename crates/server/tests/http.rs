@@ -15,7 +15,7 @@ use tidewire_connector::{
 };
 use tidewire_pipeline::reconcile::{Comparison, Difference, DriftKey, Live, Verdict};
 use tidewire_pipeline::{Health, Pipeline, PipelineConfig, Running, SinkSpec};
-use tidewire_server::{serve, Address, Client, Serving};
+use tidewire_server::{bind, serve, Address, Client, Serving};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -130,7 +130,7 @@ async fn pipeline(quiet: &Quiet) -> Running {
 async fn served(quiet: &Quiet, token: Option<&str>) -> (Running, Serving) {
     let running = pipeline(quiet).await;
     let address = Address { address: "127.0.0.1:0".parse().unwrap(), token: token.map(str::to_string) };
-    let serving = serve(running.clone(), address).await.expect("it listens");
+    let serving = serve(running.clone(), bind(address).await.expect("it listens"));
     (running, serving)
 }
 
@@ -228,7 +228,7 @@ async fn an_address_that_others_can_reach_requires_a_token() {
     let quiet = Quiet::default();
     let running = pipeline(&quiet).await;
     let open = Address { address: "0.0.0.0:0".parse().unwrap(), token: None };
-    let error = serve(running.clone(), open).await.err().expect("it is refused");
+    let error = bind(open).await.err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("set `token`"), "{error}");
     running.stop().await.unwrap();
@@ -283,7 +283,7 @@ async fn a_taken_port_and_a_missing_server_are_told_clearly() {
     let quiet = Quiet::default();
     let (running, serving) = served(&quiet, None).await;
     let at = serving.address();
-    let error = serve(running.clone(), Address { address: at, token: None }).await.err().expect("it is refused");
+    let error = bind(Address { address: at, token: None }).await.err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains(&format!("{at} is taken by another process")), "{error}");
     running.stop().await.unwrap();

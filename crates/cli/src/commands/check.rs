@@ -16,7 +16,8 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         Ok(facts) => {
             findings = check(&facts);
             let checks = [catalog::targets_are_apart(config, &facts), catalog::publication_is_whole(config, &facts)];
-            faults.extend(checks.into_iter().filter_map(Result::err).map(|error| ("source".to_string(), error)));
+            let checks = checks.into_iter().chain([catalog::slot_is_free(config).await]);
+            faults.extend(checks.filter_map(Result::err).map(|error| ("source".to_string(), error)));
         }
         Err(error) => {
             away |= is_away(&error);

@@ -2,7 +2,7 @@
 
 use crate::args::{Capture, Deliver, Run};
 use crate::catalog::{self, Part};
-use crate::config::Config;
+use crate::config::{Bus, Config};
 use crate::exit::Answer;
 use crate::progress::{Progress, Show};
 use crate::serve;
@@ -40,8 +40,18 @@ pub async fn deliver(config: &Config, args: &Deliver) -> Result<Answer> {
 
 async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool) -> Result<Answer> {
     let began = Instant::now();
+    // Whoever captures into Kafka ends the one before: so nothing may fail behind it. A journal is locked, which tells more than an
+    // address that is taken.
+    let early = match &config.bus {
+        Bus::Kafka(_) => Some(serve::bind(config).await?),
+        Bus::Journal(_) => None,
+    };
     let running = catalog::start_part(config, part).await?;
-    let outcome = match serve::serve(running.clone(), config, part).await {
+    let bound = match early {
+        Some(bound) => Ok(bound),
+        None => serve::bind(config).await,
+    };
+    let outcome = match bound.and_then(|bound| serve::serve(running.clone(), bound, config, part)) {
         Ok(served) => {
             let outcome = follow(&running, until_caught_up).await;
             served.stop().await;
@@ -54,7 +64,10 @@ async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool)
     stopped?;
     let status = running.status();
     let rows: BTreeMap<&str, u64> = status.sinks.iter().map(|s| (s.name.as_str(), s.rows_applied)).collect();
-    let lacking = lacking(&status);
+    let mut lacking = lacking(&status);
+    if status.tables.is_empty() && !config.source.tables.is_empty() {
+        lacking.push("no table of the source is among `tables`; tidewire check tells more".to_string());
+    }
     let is_caught_up = !stopped_by_signal && lacking.is_empty();
     if json {
         let line = serde_json::json!({"caught_up": is_caught_up, "seconds": began.elapsed().as_secs_f64(),

@@ -40,15 +40,13 @@ pub async fn drop_slot(config: &Config, args: &SlotDrop) -> Result<Answer> {
             .hint("say --yes if the pipeline is to be given up, or is to find its differences by reconcile"));
     }
     let slots = catalog::slots(config).await?;
-    let Some(own) = slots.iter().find(|slot| slot.is_own) else {
-        println!("there is no such slot");
-        return Ok(Answer::Yes);
-    };
-    if own.facts.active {
+    if let Some(own) = slots.iter().find(|slot| slot.is_own && slot.facts.active) {
         return Err(Error::invalid(format!("the slot {} is active: something reads it", own.facts.name))
             .hint("stop `tidewire run` first"));
     }
-    catalog::drop_slot(config, &own.facts.name).await?;
-    println!("dropped {}", own.facts.name);
+    match &catalog::give_up_source(config).await?[..] {
+        [] => println!("there is no such slot, and no publication of ours"),
+        dropped => println!("dropped {}", dropped.join(" and ")),
+    }
     Ok(Answer::Yes)
 }

@@ -124,12 +124,13 @@ const SOURCE_POSTGRES: &[Key] = &[
     key(
         "slot",
         Kind::Text,
-        "Name of the replication slot, which is made when it is missing. Without this: `tidewire_` and the pipeline's name.",
+        "Name of the replication slot, which is made when it is missing; one by which another reader keeps its place is refused. \
+         Without this: `tidewire_` and the pipeline's name.",
     ),
     key(
         "publication",
         Kind::Text,
-        "A publication of your own, which is used as it is. Without this one is made and kept in step with `tables`: \
+        "A publication of your own, which is used as it is and must be there. Without this one is made and kept in step with `tables`: \
          `tidewire_` and the pipeline's name.",
     ),
     key(

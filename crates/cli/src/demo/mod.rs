@@ -52,7 +52,7 @@ async fn play(args: &Demo, folder: &Folder) -> Result<Answer> {
 
     let config = configure(args, folder, &server)?;
     let running = catalog::start(&config).await?;
-    let served = serve::serve(running.clone(), &config, catalog::Part::Whole).await?;
+    let served = serve::serve(running.clone(), serve::bind(&config).await?, &config, catalog::Part::Whole)?;
     let report = tokio::select! {
         report = prove(args, &config, &running, &shop, began) => report,
         // It ends by itself only when something is beyond mending.

@@ -5,9 +5,9 @@ use super::publication;
 use crate::catalog::{self, TableDef};
 use std::collections::HashMap;
 use std::time::Duration;
-use tidewire_change::{Key, Result};
+use tidewire_change::{Error, Key, Result};
 use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
-use tidewire_pgwire::{quote_literal, Connection, RowText};
+use tidewire_pgwire::{quote_ident, quote_literal, Connection, RowText};
 
 /// A slot as the server lists it.
 #[derive(Clone, Debug)]
@@ -113,7 +113,13 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let mut followed: Vec<&catalog::Listed> = listed.iter().filter(|l| config.follows(&l.table())).collect();
     if config.publication.is_some() {
         // One that can't be used is told now.
-        publication::find(connection, &config.publication_name()).await?;
+        let name = config.publication_name();
+        if publication::find(connection, &name).await?.is_none() {
+            return Err(Error::invalid(format!("there is no publication {name}")).hint(format!(
+                "CREATE PUBLICATION {} FOR TABLE …; or leave `publication` out: then one is made, and kept in step with `tables`",
+                quote_ident(&name)
+            )));
+        }
     }
     if config.follows_publication() {
         let members = publication::members(connection, &config.publication_name()).await?;

@@ -27,6 +27,7 @@ mod engine;
 mod facts;
 #[cfg(feature = "fuzz")]
 pub mod outside;
+mod ownership;
 mod pattern;
 mod placed;
 pub(crate) mod publication;
@@ -42,6 +43,7 @@ mod tables;
 mod watch;
 
 pub use config::Config;
+pub use ownership::{give_up, slot_is_free};
 pub use pattern::Pattern;
 pub(crate) use placed::copy_text::CopyDecoder;
 

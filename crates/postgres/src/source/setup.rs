@@ -6,6 +6,7 @@
 use super::admin::{self, Look};
 use super::config::Config;
 use super::facts::{self, lsn_text, parse_lsn, Slot};
+use super::ownership;
 use super::placed::gate::Gate;
 use super::publication::{self, Publication};
 use super::resume::Place;
@@ -49,6 +50,9 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
     let found = facts::slot(&mut admin, &config.slot).await?;
     if let Some(slot) = &found {
         check_slot(slot, &mut admin).await?;
+        if matches!(from, Begin::Nothing) {
+            ownership::may_be_dropped(slot, config, &mut admin).await?;
+        }
     }
     if let Begin::Checkpoint(place) = &from {
         check_checkpoint(place, &identity, found.as_ref(), &mut replication).await.map_err(|error| match error {

@@ -4,7 +4,7 @@ use super::ask::Request as Asked;
 use super::worker::{Body, Reply};
 use super::{Refusal, Worker};
 use crate::gate::{Gate, BODY_BYTES};
-use crate::serve::{listen, Address, Serving};
+use crate::serve::{begin, bind, Address, Serving};
 use axum::extract::{Request, State};
 use axum::http::{header, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,7 @@ struct Door {
 pub async fn serve(worker: Arc<Worker>, at: Address) -> Result<Serving> {
     let for_it = worker.clone();
     let app = move |gate| Router::new().fallback(answer).with_state(Arc::new(Door { gate, worker: for_it }));
-    let serving = listen(at, app).await?;
+    let serving = begin(bind(at).await?, app);
     worker.called(serving.address().to_string());
     Ok(serving)
 }
