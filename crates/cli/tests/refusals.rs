@@ -128,7 +128,11 @@ fn a_publication_of_the_users_own_that_is_not_there_is_not_made() {
     let source = format!("{{url: '{}', publication: mine}}", server.url());
     let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
     place.tidewire(&["check"], &[]).is(1).says("there is no publication mine");
-    place.tidewire(&["run"], &[]).is(2).says("there is no publication mine").says("CREATE PUBLICATION \"mine\" FOR TABLE");
+    place
+        .tidewire(&["run"], &[])
+        .is(2)
+        .says("there is no publication mine")
+        .says("CREATE PUBLICATION \"mine\" FOR TABLE");
     assert_eq!(server.psql("SELECT count(*) FROM pg_publication"), "0");
 }
 
