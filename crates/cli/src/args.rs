@@ -1,5 +1,8 @@
 //! The command line.
 
+mod bus;
+
+pub use bus::{Dlq, DlqList, DlqReplay, DlqShow, Lag, Replay};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,6 +63,14 @@ pub enum Command {
     /// Per sink and partition: what it still lacks of the bus, in records and in seconds
     #[command(after_help = "Examples:\n  tidewire lag\n  tidewire lag pipeline.yaml --sink lake --json")]
     Lag(Lag),
+    /// Give a sink once more what is on the bus, from an earlier place on: what it has already changes nothing
+    #[command(after_help = "Examples:\n  tidewire replay --to-earliest --dry-run\n  \
+        tidewire replay pipeline.yaml --sink lake --to-datetime 2026-01-31T12:00:00Z --topic shop.orders\n  \
+        tidewire replay --by-duration 36h --prove")]
+    Replay(Replay),
+    /// Messages that a sink could not take
+    #[command(subcommand)]
+    Dlq(Dlq),
     /// Compare source and copies row by row, exactly
     #[command(after_help = "Examples:\n  tidewire reconcile pipeline.yaml\n  \
         tidewire reconcile pipeline.yaml --table shop.orders --sink lake --repair")]
@@ -199,19 +210,6 @@ pub struct Deliver {
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
     /// Print what happened as JSON at the end
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct Lag {
-    /// The configuration
-    #[arg(default_value = "pipeline.yaml")]
-    pub config: PathBuf,
-    /// Only this sink; may be given several times
-    #[arg(long)]
-    pub sink: Vec<String>,
-    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -15,11 +15,13 @@ use tidewire_pipeline::InspectFactory;
 use tidewire_postgres::sink::{self as postgres_sink, PostgresInspect, PostgresSink};
 use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource};
 
+mod again;
 mod bus;
 mod lake;
 mod start;
 
-pub use bus::{cluster, lag, SinkLag};
+pub use again::again;
+pub use bus::{cluster, lag, messages, starts, SinkLag};
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use start::{may_capture, start, start_part, Part};
 pub use tidewire_delta::{At, CutTable, Description};

@@ -17,7 +17,7 @@ mod serve;
 mod signals;
 mod terminal;
 
-use args::{Cli, Command, LogChoice, Slot, Table, Topic};
+use args::{Cli, Command, Dlq, LogChoice, Slot, Table, Topic};
 use clap::Parser;
 use config::{Config, LogForm};
 use exit::Answer;
@@ -90,6 +90,10 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Deliver(args) => return commands::run::deliver(&load(cli, &args.config)?, args).await,
         Command::Status(args) => return commands::status::run(&load(cli, &args.config)?, args).await,
         Command::Lag(args) => return commands::lag::run(&load(cli, &args.config)?, args).await,
+        Command::Replay(args) => return commands::replay::run(&load(cli, &args.config)?, args).await,
+        Command::Dlq(Dlq::List(args)) => return commands::dlq::list(&load(cli, &args.config)?, args).await,
+        Command::Dlq(Dlq::Show(args)) => return commands::dlq::show(&load(cli, &args.config)?, args).await,
+        Command::Dlq(Dlq::Replay(args)) => return commands::dlq::replay(&load(cli, &args.config)?, args).await,
         Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
         Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,
         Command::Sql(args) => return commands::sql::run(&load(cli, &args.config)?, args).await,

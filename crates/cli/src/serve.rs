@@ -108,6 +108,17 @@ pub fn writers(config: &Config, sinks: &[&SinkConfig]) -> Result<Option<Vec<(Str
     sinks.iter().map(one).collect::<Result<_>>().map(Some)
 }
 
+/// Refuses to touch sinks that a process here writes.
+pub fn are_free(config: &Config, sinks: &[SinkConfig]) -> Result<()> {
+    for run in runs(config) {
+        if let Some(sink) = sinks.iter().find(|sink| run.sinks.contains(&sink.name)) {
+            let message = format!("process {} writes the sink `{}` just now", run.pid, sink.name);
+            return Err(Error::unavailable(message).hint("stop it for as long as this takes"));
+        }
+    }
+    Ok(())
+}
+
 fn runs(config: &Config) -> Vec<RunFile> {
     let Ok(entries) = std::fs::read_dir(&config.data_dir) else { return Vec::new() };
     let is_one = |name: &str| name == "run.json" || name.starts_with("capture-") || name.starts_with("deliver-");

@@ -282,6 +282,18 @@ fn in_debeziums_json_any_consumer_reads_what_happened_and_the_copies_are_equal()
         assert!(sink["records"] == 0 && !sink["partitions"].as_array().unwrap().is_empty(), "{lag}");
     }
 
+    for words in [&["--to-earliest"][..], &["--by-duration", "1h", "--topic", "public.orders"], &["--to-offset", "5"]] {
+        let proved = shop.place.tidewire(&["replay"], &[words, &["--prove", "--json"]].concat()).is(0).json();
+        for sink in proved["sinks"].as_array().unwrap() {
+            let pass = &sink["passes"][0];
+            assert!(sink["rows_changed"] == 0 && *pass == sink["passes"][1], "{words:?} {proved}");
+            assert!(pass["messages"].as_u64().unwrap() > 0, "{words:?} {proved}");
+        }
+    }
+    let back =
+        shop.place.tidewire(&["replay"], &["--shift-by", "-2", "--topic", "public.events", "--json"]).is(0).json();
+    assert!(back["sinks"][0]["passes"][0]["messages"].as_u64().unwrap() > 0, "{back}");
+
     // Two rows were read; then c, u of 1 and of 3, and the change of a key: d and its tombstone, c; then d and its tombstone.
     let read = shop.consume("shop.public.odd", 11);
     let story = |id: u32| -> Vec<String> {

@@ -63,6 +63,21 @@ pub trait BusReader: Send {
     fn marks(&self) -> Vec<(TopicPartition, u64)> {
         Vec::new()
     }
+    /// `progress`, brought back so far that the partitions named are read again from these offsets on. What `seek` takes.
+    fn rewound<'a>(
+        &'a mut self,
+        progress: &'a Progress,
+        to: &'a BTreeMap<TopicPartition, u64>,
+    ) -> BoxFuture<'a, Result<Progress>> {
+        Box::pin(async move {
+            let mut back = progress.clone();
+            for (place, offset) in to {
+                let known = back.offsets.entry(place.clone()).or_insert(*offset);
+                *known = (*known).min(*offset);
+            }
+            Ok(back)
+        })
+    }
     /// All before `progress` is durable in the sink: the bus may drop it by its retention.
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
 }

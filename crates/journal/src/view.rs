@@ -100,6 +100,28 @@ impl View {
         Ok(lags)
     }
 
+    /// Where each partition of a table's topic begins; with a time (microseconds since 1970 UTC): where what was appended then begins, none
+    /// if nothing has been since.
+    pub fn starts(&self, at: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
+        let mut starts = BTreeMap::new();
+        for facts in self.topics().into_iter().filter(|facts| !topic::is_internal(&facts.topic)) {
+            let shared: Arc<str> = facts.topic.as_str().into();
+            for part in facts.partitions {
+                let place = TopicPartition { topic: shared.clone(), partition: part.partition };
+                let start = match at {
+                    None => Some(part.earliest),
+                    Some(at) => {
+                        let (topic, partition) = (facts.topic.clone(), Some(part.partition));
+                        let first = self.read(Read { topic, partition, start: Start::Time(at) }).next().transpose()?;
+                        first.map(|first| first.offset)
+                    }
+                };
+                starts.insert(place, start);
+            }
+        }
+        Ok(starts)
+    }
+
     /// Reads every sealed segment and compares all checksums.
     pub fn verify(&self) -> Result<()> {
         self.state.sealed.iter().try_for_each(|segment| recover::verify(segment))

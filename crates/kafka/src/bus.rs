@@ -86,15 +86,30 @@ impl KafkaBus {
     /// How far a sink's reader is behind, by the offsets that it has noted. Changes nothing.
     pub async fn lag(config: Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
         let sink = sink.to_string();
-        let looked = tokio::task::spawn_blocking(move || lag::lag(&config, &sink)).await;
-        looked.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
+        looked(move || lag::lag(&config, &sink)).await
+    }
+
+    /// Where each partition of a table's topic begins; with a time (microseconds since 1970 UTC): where what came then begins, none if
+    /// nothing has come since. Changes nothing.
+    pub async fn starts(config: Config, at: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
+        looked(move || lag::starts(&config, at.map(|micros| micros.div_euclid(1000)))).await
+    }
+
+    /// The messages of a small topic. Changes nothing.
+    pub async fn messages(config: Config, topic: &str) -> Result<Vec<FetchedMessage>> {
+        let topic = topic.to_string();
+        looked(move || whole::read_topic(&config, &topic)).await
     }
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(Config) -> Result<T> + Send + 'static) -> Result<T> {
         let config = self.config.clone();
-        let done = tokio::task::spawn_blocking(move || work(config)).await;
-        done.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
+        looked(move || work(config)).await
     }
+}
+
+pub(crate) async fn looked<T: Send + 'static>(look: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let looked = tokio::task::spawn_blocking(look).await;
+    looked.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
 }
 
 fn stopped() -> Error {

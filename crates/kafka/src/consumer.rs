@@ -154,12 +154,19 @@ impl Consumer {
             if let Some(fault) = Fault::of(c::rd_kafka_committed(self.client.rk(), list.0, ANSWER_MS)) {
                 return Err(self.client.because(fault).error("asking for a group's offsets"));
             }
-            let entries = std::slice::from_raw_parts((*list.0).elems, places.len());
-            let fault = entries.iter().find_map(|entry| Fault::of(entry.err));
-            match fault {
-                Some(fault) => Err(fault.error("asking for a group's offsets")),
-                None => Ok(entries.iter().map(|entry| u64::try_from(entry.offset).ok()).collect()),
+            list.offsets(places.len(), "asking for a group's offsets")
+        }
+    }
+
+    /// Of each partition the first message of this time (milliseconds since 1970 UTC) or later; none: there is none.
+    pub fn offsets_of_time(&self, places: &[(&str, u32)], at_ms: i64) -> Result<Vec<Option<u64>>> {
+        let list = List::of(places.iter().map(|(topic, partition)| (*topic, *partition, at_ms)))?;
+        // SAFETY: as above.
+        unsafe {
+            if let Some(fault) = Fault::of(c::rd_kafka_offsets_for_times(self.client.rk(), list.0, ANSWER_MS)) {
+                return Err(self.client.because(fault).error("asking for the offsets of a time"));
             }
+            list.offsets(places.len(), "asking for the offsets of a time")
         }
     }
 
@@ -244,6 +251,19 @@ impl List {
             unsafe { (*c::rd_kafka_topic_partition_list_add(list.0, name.as_ptr(), partition as i32)).offset = offset };
         }
         Ok(list)
+    }
+
+    /// What librdkafka has put there. SAFETY: so many entries were added, and nothing else changes the list.
+    unsafe fn offsets(&self, count: usize, doing: &str) -> Result<Vec<Option<u64>>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let entries = std::slice::from_raw_parts((*self.0).elems, count);
+        match entries.iter().find_map(|entry| Fault::of(entry.err)) {
+            Some(fault) => Err(fault.error(doing)),
+            // Negative: none.
+            None => Ok(entries.iter().map(|entry| u64::try_from(entry.offset).ok()).collect()),
+        }
     }
 }
 

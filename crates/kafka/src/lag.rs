@@ -4,11 +4,11 @@ use crate::config::Config;
 use crate::consumer::Consumer;
 use crate::names::kafka_topic;
 use crate::reader::group_of;
-use crate::records::{Ends, PROGRESS};
+use crate::records::{Ends, MARKS, PROGRESS};
 use crate::whole;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Result, TopicPartition};
+use tidewire_change::{Progress, Result, TopicPartition};
 use tidewire_connector::Lag;
 
 const LOOK_BYTES: usize = 4 << 20;
@@ -36,6 +36,63 @@ pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition
         count(&mut lags, append);
     }
     Ok(lags)
+}
+
+/// `progress`, with its mark brought back to the first append that reaches behind one of these offsets. Blocks.
+pub(crate) fn rewound(config: &Config, mut progress: Progress, to: &BTreeMap<TopicPartition, u64>) -> Result<Progress> {
+    for (place, offset) in to {
+        let known = progress.offsets.entry(place.clone()).or_insert(*offset);
+        *known = (*known).min(*offset);
+    }
+    let mark = TopicPartition { topic: MARKS.into(), partition: 1 };
+    let Some(known) = progress.offsets.get(&mark).copied() else { return Ok(progress) };
+    let mut consumer = whole::consumer(config)?;
+    let name = kafka_topic(&config.topic_prefix, PROGRESS);
+    let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(progress) };
+    let (mut first, mut fault) = (known.max(low), None);
+    if low < high {
+        whole::read(&mut consumer, &name, &[(0, Some(low))], |message| {
+            if message.offset >= first {
+                return;
+            }
+            match Ends::decode(&message.value, message.offset) {
+                Ok(ends) if reaches(&ends, to) => first = message.offset,
+                Ok(_) => {}
+                Err(error) => fault = Some(error),
+            }
+        })?;
+    }
+    progress.offsets.insert(mark, first);
+    fault.map_or(Ok(progress), Err)
+}
+
+fn reaches(ends: &Ends, to: &BTreeMap<TopicPartition, u64>) -> bool {
+    let end = |place: &TopicPartition| ends.ends.get(&*place.topic)?.get(&place.partition).copied();
+    to.iter().any(|(place, offset)| end(place).is_some_and(|end| end > *offset))
+}
+
+/// Per partition of the tables' topics the first message that is there, or that came at this time (milliseconds since 1970 UTC) or
+/// later; none: there is no such message. Blocks.
+pub(crate) fn starts(config: &Config, at_ms: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
+    let asking = whole::consumer(config)?;
+    let mut starts = BTreeMap::new();
+    for (name, topic) in whole::tables(config)? {
+        let topic: Arc<str> = topic.into();
+        let partitions = asking.client().partitions(&name)?.unwrap_or(0);
+        let places: Vec<_> = (0..partitions).map(|partition| (name.as_str(), partition)).collect();
+        let found = match at_ms {
+            Some(at) => asking.offsets_of_time(&places, at)?,
+            None => {
+                let low = |(name, partition): &(&str, u32)| {
+                    Ok(asking.client().watermarks(name, *partition)?.map(|(low, _)| low))
+                };
+                places.iter().map(low).collect::<Result<_>>()?
+            }
+        };
+        let place = |partition| TopicPartition { topic: topic.clone(), partition };
+        starts.extend((0..partitions).zip(found).map(|(partition, start)| (place(partition), start)));
+    }
+    Ok(starts)
 }
 
 /// What was appended behind a sink's mark; none: it has read nothing yet.

@@ -1,9 +1,11 @@
 //! One reader for one sink: what the port asks for. The work is done by a thread (`reading`).
 
+use crate::bus::looked;
 use crate::config::Config;
+use crate::lag;
 use crate::reading::{Command, Fresh, Reading};
 use crate::records::MARKS;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 use tidewire_change::{Error, Progress, Result, TopicPartition};
@@ -20,6 +22,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// `seek` fails with `Lost` when the progress is of another bus, or of messages that are no longer there, and `next` when
 /// messages that are wanted were deleted meanwhile. Both with `Unavailable` when no broker answers.
 pub struct KafkaReader {
+    config: Config,
     commands: mpsc::Sender<Command>,
     wake: crate::reading::Wake,
     fetched: channel::Receiver<Result<Fresh>>,
@@ -39,7 +42,7 @@ impl KafkaReader {
         let group = group_of(&config, name);
         let (told, fetched) = channel::channel(READY);
         let (ends, ended) = mpsc::channel::<()>();
-        let reading = Reading::new(config, group, budget, topics, wake.clone(), told);
+        let reading = Reading::new(config.clone(), group, budget, topics, wake.clone(), told);
         std::thread::Builder::new()
             .name("kafka-reader".to_string())
             .spawn(move || {
@@ -47,7 +50,7 @@ impl KafkaReader {
                 drop(ends);
             })
             .map_err(|error| Error::io(error, "the thread that reads from Kafka"))?;
-        Ok(KafkaReader { commands, wake, fetched, ended, has_sought: false, bus: 0, next_append: 0 })
+        Ok(KafkaReader { config, commands, wake, fetched, ended, has_sought: false, bus: 0, next_append: 0 })
     }
 
     fn tell(&self, command: Command) -> Result<()> {
@@ -84,6 +87,15 @@ fn stopped() -> Error {
 impl BusReader for KafkaReader {
     fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.seek_to(progress.clone()))
+    }
+
+    fn rewound<'a>(
+        &'a mut self,
+        progress: &'a Progress,
+        to: &'a BTreeMap<TopicPartition, u64>,
+    ) -> BoxFuture<'a, Result<Progress>> {
+        let (config, progress, to) = (self.config.clone(), progress.clone(), to.clone());
+        Box::pin(looked(move || lag::rewound(&config, progress, &to)))
     }
 
     fn next(&mut self) -> BoxFuture<'_, Result<Fetched>> {

@@ -1,7 +1,9 @@
 use crate::collect::Attempts;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tidewire_change::{Error, Message, Result};
-use tidewire_connector::FetchedMessage;
+use tidewire_connector::{BusWriter, FetchedMessage};
 
 /// The topic of messages that could not be delivered.
 pub const DEAD_LETTERS: &str = "__dead_letters";
@@ -41,21 +43,73 @@ impl DeadLetter {
         }
     }
 
-    /// One per sink and place on the bus, however often it is written.
+    /// Names it: one per sink and place on the bus.
+    pub fn id(&self) -> String {
+        format!("{}/{}/{}/{}", self.sink, self.topic, self.partition, self.offset)
+    }
+
+    /// However often it is written, it is one.
     pub(crate) fn message(&self, now: i64) -> Result<Message> {
         let json = serde_json::to_vec(self).map_err(|e| Error::bug("a dead letter has no JSON form").caused_by(e))?;
-        Ok(Message {
-            topic: DEAD_LETTERS.into(),
-            partition: 0,
-            key: format!("{}/{}/{}/{}", self.sink, self.topic, self.partition, self.offset).into(),
-            value: json.into(),
-            timestamp: now,
+        Ok(Message { value: json.into(), ..self.done(now) })
+    }
+
+    /// Says that it is none any more.
+    pub fn done(&self, now: i64) -> Message {
+        let (topic, key) = (DEAD_LETTERS.into(), self.id().into());
+        Message { topic, partition: 0, key, value: Bytes::new(), timestamp: now }
+    }
+
+    /// Those that there are, of all messages of their topic, oldest first. What isn't one is passed over.
+    pub fn of_topic(messages: &[FetchedMessage]) -> Vec<DeadLetter> {
+        let mut last: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for (at, message) in messages.iter().enumerate() {
+            last.insert(&message.key, at);
+        }
+        let mut those: Vec<usize> = last.into_values().collect();
+        those.sort_unstable();
+        those.into_iter().filter_map(|at| serde_json::from_slice(&messages[at].value).ok()).collect()
+    }
+
+    pub(crate) async fn load(bus: &dyn BusWriter) -> Result<Vec<DeadLetter>> {
+        Ok(Self::of_topic(&bus.read_topic(DEAD_LETTERS).await?))
+    }
+
+    /// The message as it came from the bus.
+    pub fn fetched(&self) -> Result<FetchedMessage> {
+        let bytes = |text: &str| -> Result<Bytes> {
+            let broken = || Error::malformed(format!("the dead letter {} isn't whole", self.id()));
+            Ok(Bytes::from(of_base64(text).ok_or_else(broken)?))
+        };
+        Ok(FetchedMessage {
+            topic: self.topic.as_str().into(),
+            partition: self.partition,
+            offset: self.offset,
+            key: bytes(&self.key)?,
+            value: bytes(&self.value)?,
+            timestamp: self.first,
         })
     }
 }
 
+fn of_base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let four = |chunk: &[u8]| -> Option<(u32, usize)> {
+        let padding = chunk.iter().rev().take_while(|byte| **byte == b'=').count();
+        let digits = chunk.iter().take(4 - padding.min(2)).map(|byte| DIGITS.iter().position(|digit| digit == byte));
+        let bits = digits.into_iter().try_fold(0u32, |bits, digit| Some(bits << 6 | digit? as u32))?;
+        (chunk.len() == 4 && padding <= 2).then_some((bits << (6 * padding), 3 - padding))
+    };
+    for chunk in text.as_bytes().chunks(4) {
+        let (bits, count) = four(chunk)?;
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..1 + count]);
+    }
+    Some(bytes)
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let bits = three.iter().fold(0u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - three.len()));
@@ -79,7 +133,37 @@ mod tests {
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         for (plain, coded) in vectors {
             assert_eq!(base64(plain.as_bytes()), coded);
+            assert_eq!(of_base64(coded).as_deref(), Some(plain.as_bytes()));
         }
         assert_eq!(base64(&[0xff, 0xfe]), "//4=");
+        for broken in ["Z", "Zg=", "Z===", "Zg==Zg=", "Z-==", "====", "Zm9v="] {
+            assert_eq!(of_base64(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_letter_that_is_done_is_none_any_more_and_one_written_twice_is_one() {
+        let letter = |offset| DeadLetter {
+            topic: "s.t".into(),
+            partition: 1,
+            offset,
+            sink: "lake".into(),
+            table: None,
+            reason: "why".into(),
+            attempts: 1,
+            first: 2,
+            last: 3,
+            key: base64(b"k"),
+            value: base64(b"v"),
+        };
+        let messages = [letter(1).message(9), letter(2).message(9), Ok(letter(1).done(9)), letter(2).message(9)];
+        let fetched = |message: Result<Message>| {
+            let Message { topic, partition, key, value, timestamp } = message.unwrap();
+            FetchedMessage { topic, partition, offset: 0, key, value, timestamp }
+        };
+        let letters = DeadLetter::of_topic(&messages.map(fetched));
+        assert_eq!(letters, [letter(2)]);
+        let message = letters[0].fetched().unwrap();
+        assert_eq!((&message.key[..], &message.value[..], message.offset), (&b"k"[..], &b"v"[..], 2));
     }
 }

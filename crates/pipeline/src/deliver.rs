@@ -210,7 +210,7 @@ impl Deliver {
     }
 
     /// Sorts fetched messages into the groups of their tables.
-    async fn take(&mut self, fetched: Fetched, collected: &mut Collected) -> Result<()> {
+    pub(crate) async fn take(&mut self, fetched: Fetched, collected: &mut Collected) -> Result<()> {
         let reached = Reached::by(&fetched);
         // Schemas, dead letters and notes are no part of a source transaction.
         let within = fetched.messages.iter().any(|m| !topic::is_internal(&m.topic));
@@ -307,7 +307,7 @@ impl Deliver {
         Ok(())
     }
 
-    async fn write_all(&mut self, collected: &mut Collected) -> Result<()> {
+    pub(crate) async fn write_all(&mut self, collected: &mut Collected) -> Result<()> {
         for group in &mut collected.groups {
             self.write(group).await?;
         }

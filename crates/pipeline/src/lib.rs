@@ -2,6 +2,7 @@
 //! May import: change, flow, envelope, connector.
 //! Never imports: adapters, server, cli.
 
+mod again;
 mod capture;
 mod collect;
 mod config;
@@ -26,6 +27,7 @@ mod status;
 mod supervise;
 pub mod wire;
 
+pub use again::{Again, Pass, Redelivered};
 pub use config::{InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
 pub use context::{system_clock, Backoff, Clock};
 pub use dead_letter::{DeadLetter, DEAD_LETTERS};

@@ -2,7 +2,7 @@ use crate::capture::Capture;
 use crate::collect::Rules;
 use crate::config::{PipelineConfig, SinkSpec};
 use crate::context::{task_error, Stop, Task};
-use crate::dead_letter::{DeadLetter, DEAD_LETTERS};
+use crate::dead_letter::DeadLetter;
 use crate::deliver::Deliver;
 use crate::far::{answer_all, listen, Far};
 use crate::mend::{mend_all, Inside};
@@ -156,7 +156,7 @@ enum From {
     Elsewhere(Arc<dyn SourceHandle>),
 }
 
-async fn share(
+pub(crate) async fn share(
     config: &PipelineConfig,
     source: Arc<dyn SourceHandle>,
     bus: Arc<dyn BusWriter>,
@@ -168,11 +168,7 @@ async fn share(
             return Err(Error::invalid(format!("two sinks have the name {:?}", state.name)).hint("rename one"));
         }
     }
-    for letter in bus.read_topic(DEAD_LETTERS).await? {
-        let letter: DeadLetter = match serde_json::from_slice(&letter.value) {
-            Ok(letter) => letter,
-            Err(_) => continue,
-        };
+    for letter in DeadLetter::load(&*bus).await? {
         if let Some(state) = states.iter().find(|s| s.name == letter.sink) {
             state.dead_letters.fetch_add(1, Relaxed);
         }

@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use tidewire_change::{Error, Result, TopicPartition};
-use tidewire_connector::{hurries, Budget, BusReader, BusWriter, Lag};
+use tidewire_connector::{hurries, Budget, BusReader, BusWriter, FetchedMessage, Lag};
 use tidewire_envelope::native;
-use tidewire_journal::{self as journal, Journal, SystemClock};
+use tidewire_journal::{self as journal, Journal, Read, Start, SystemClock};
 use tidewire_kafka::{self as kafka, KafkaBus};
 use tidewire_pipeline::{JournalFacts, JournalProbe, CONTROL};
 
@@ -126,6 +126,26 @@ pub async fn lag(config: &Config) -> Result<Vec<SinkLag>> {
         }
     }
     Ok(all)
+}
+
+/// Where each partition of a table begins on the bus; with a time (microseconds since 1970 UTC): where what came then begins, none if
+/// nothing has come since.
+pub async fn starts(config: &Config, at: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
+    match &config.bus {
+        Bus::Journal(_) => Journal::read_only(&config.data_dir)?.starts(at),
+        Bus::Kafka(settings) => KafkaBus::starts(kafka_config(config, settings), at).await,
+    }
+}
+
+/// The messages of a small topic of the bus, oldest first.
+pub async fn messages(config: &Config, topic: &str) -> Result<Vec<FetchedMessage>> {
+    match &config.bus {
+        Bus::Journal(_) => {
+            let read = Read { topic: topic.to_string(), partition: None, start: Start::Earliest };
+            Journal::read_only(&config.data_dir)?.read(read).collect()
+        }
+        Bus::Kafka(settings) => KafkaBus::messages(kafka_config(config, settings), topic).await,
+    }
 }
 
 /// Capture and deliver can be two processes only where the bus is neither's.

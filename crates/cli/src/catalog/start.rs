@@ -87,7 +87,7 @@ fn capture_thread() -> Result<Handle> {
 }
 
 /// A request to an object store costs time and money: commits there are further apart, and more so where they take long.
-fn pace(config: &Config, sink: &SinkConfig) -> Pace {
+pub(super) fn pace(config: &Config, sink: &SinkConfig) -> Pace {
     let (interval, slowest) = match &sink.kind {
         SinkKind::Delta { path: Lake::Bucket(_), .. } => (Duration::from_secs(1), Duration::from_secs(5)),
         _ => (Duration::ZERO, Duration::ZERO),

@@ -2,10 +2,12 @@
 
 pub mod check;
 pub mod cut;
+pub mod dlq;
 pub mod init;
 pub mod lag;
 pub mod plan;
 pub mod reconcile;
+pub mod replay;
 pub mod run;
 pub mod serve;
 pub mod slot;

@@ -95,10 +95,7 @@ fn lacking(status: &Status) -> Vec<String> {
         let parked = sink.parked.iter();
         lines.extend(parked.map(|(table, parked)| format!("{table} is parked in {}: {}", sink.name, parked.why)));
         if sink.dead_letters > 0 {
-            lines.push(format!(
-                "{}: {} messages were put aside: tidewire topic read __dead_letters",
-                sink.name, sink.dead_letters
-            ));
+            lines.push(format!("{}: {} messages were put aside: tidewire dlq list", sink.name, sink.dead_letters));
         }
     }
     for repair in &status.repairs {

@@ -107,7 +107,7 @@ fn state(table: &TableView) -> String {
 }
 
 /// `2026-01-31 12:00:05.123Z` of microseconds since 1970.
-fn time(micros: i64) -> String {
+pub fn time(micros: i64) -> String {
     let mut text = String::with_capacity(24);
     timestamp_text(micros.div_euclid(1_000_000) * 1_000_000, &mut text);
     text + &format!(".{:03}Z", micros.rem_euclid(1_000_000) / 1000)

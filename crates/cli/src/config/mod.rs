@@ -17,6 +17,7 @@ pub use kafka::KafkaConfig;
 pub use lake::Lake;
 pub use reference::reference;
 pub use substitute::{Lookup, Surroundings};
+pub use units::duration;
 
 use crate::catalog;
 use crate::secret::Secret;

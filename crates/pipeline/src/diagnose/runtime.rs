@@ -166,7 +166,7 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
             )
             .why("the sink could not take them; their rows may differ from the source")
             .next(format!(
-                "tidewire topic read __dead_letters; then: tidewire reconcile pipeline.yaml --sink {} --repair",
+                "tidewire dlq list tells why; mended: tidewire dlq replay, or tidewire reconcile pipeline.yaml --sink {} --repair",
                 sink.name
             )),
         );

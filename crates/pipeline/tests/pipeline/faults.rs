@@ -83,7 +83,7 @@ async fn one_malformed_message_among_many_goes_to_the_dead_letters_and_all_other
     assert!(!letter.value.is_empty());
     let status = running.status();
     assert_eq!((status.sinks[0].dead_letters, &status.sinks[0].loop_state.trouble), (1, &None));
-    assert!(diagnose(&status).iter().any(|f| f.next.contains("topic read __dead_letters")));
+    assert!(diagnose(&status).iter().any(|f| f.next.contains("tidewire dlq list")));
     running.stop().await.unwrap();
     let running = bench.start_seeing().await;
     assert_eq!(running.status().sinks[0].dead_letters, 1, "it is not forgotten");
