@@ -41,10 +41,13 @@ pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::
     for table in &tables.change_data_feed {
         settings.tables.change_feed.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
     }
+    for table in &tables.column_mapping {
+        settings.tables.column_mapping.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
+    }
     Ok(settings)
 }
 
-/// What is wrong about a table's name in a Delta sink's `change_data_feed`.
+/// What is wrong about a table's name in a Delta sink's `change_data_feed` or `column_mapping`.
 pub fn check_feed(table: &str) -> Result<(), String> {
     delta::Feeds::default().add(table)
 }

@@ -218,6 +218,11 @@ const SINK_DELTA: &[Key] = &[
         "Tables with a Delta change data feed, as `schema.table`; `*` is all of them. Each commit then reads the rows that it \
          replaces and writes what changed a second time.",
     ),
+    key(
+        "column_mapping",
+        Kind::Texts,
+        "Tables that are made with Delta's column mapping (by name), as `schema.table`; `*` is all of them. A column that is          renamed or dropped at the source then is so for readers at once, with its values, by a commit of metadata alone. It holds for tables          that are made from then on, and not with `partition_by` or `change_data_feed`. polars doesn't read such tables.",
+    ),
 ];
 
 const SINK_POSTGRES: &[Key] = &[

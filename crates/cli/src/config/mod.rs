@@ -93,6 +93,7 @@ pub struct LakeTables {
     pub sort_by: BTreeMap<String, String>,
     /// `schema.table`, or `*`.
     pub change_data_feed: Vec<String>,
+    pub column_mapping: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -280,10 +281,15 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
                     partition_by: section.pairs("partition_by", catalog::check_columns)?,
                     sort_by: section.pairs("sort_by", catalog::check_columns)?,
                     change_data_feed: section.texts("change_data_feed")?.unwrap_or_default(),
+                    column_mapping: section.texts("column_mapping")?.unwrap_or_default(),
                 };
-                for table in &tables.change_data_feed {
-                    let said = |what: String| section.bad("change_data_feed", &format!("holds `{table}`: {what}"));
-                    catalog::check_feed(table).map_err(said)?;
+                for (key, named) in
+                    [("change_data_feed", &tables.change_data_feed), ("column_mapping", &tables.column_mapping)]
+                {
+                    for table in named {
+                        let said = |what: String| section.bad(key, &format!("holds `{table}`: {what}"));
+                        catalog::check_feed(table).map_err(said)?;
+                    }
                 }
                 let keep_deleted = section.duration("keep_deleted")?;
                 (SinkKind::Delta { path: lake::place(&section, folder)?, tables, keep_deleted }, "path")

@@ -92,6 +92,8 @@ fn columns_and_tables_of_a_lake_are_checked_where_they_stand() {
     assert_eq!(tables.change_data_feed, ["shop.orders", "*"]);
     let message = refusal(&with("sort_by: {orders: day}"));
     assert!(message.contains("`sinks.l.delta.sort_by.orders` belongs to no table"), "{message}");
+    let message = refusal(&with("column_mapping: [orders]"));
+    assert!(message.contains("`sinks.l.delta.column_mapping` holds `orders`: must be schema.table"), "{message}");
     let message = refusal(&with("change_data_feed: [orders]"));
     assert!(message.contains("`sinks.l.delta.change_data_feed` holds `orders`: must be schema.table"), "{message}");
 }

@@ -7,10 +7,17 @@ use std::sync::Arc;
 use tidewire_change::{Error, Position, Result};
 
 /// Reader features that we know how to read.
-const READABLE: [&str; 2] = ["deletionVectors", "timestampNtz"];
+const READABLE: [&str; 3] = ["deletionVectors", "timestampNtz", "columnMapping"];
 /// Writer features that we keep the promises of.
-const WRITABLE: [&str; 6] =
-    ["deletionVectors", "timestampNtz", "domainMetadata", "appendOnly", "invariants", "changeDataFeed"];
+const WRITABLE: [&str; 7] = [
+    "deletionVectors",
+    "timestampNtz",
+    "domainMetadata",
+    "appendOnly",
+    "invariants",
+    "changeDataFeed",
+    "columnMapping",
+];
 
 /// A file (or one vector of a file) that the table held once.
 #[derive(Clone, Debug, PartialEq)]

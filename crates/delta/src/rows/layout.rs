@@ -1,3 +1,4 @@
+use super::mapping::{self, Mapped};
 use super::partition::is_partitionable;
 use super::physical::{delta_field, escape};
 use super::rules::TableRules;
@@ -21,13 +22,16 @@ pub const SPECIAL: &str = "_special";
 /// In the change data feed what happened to a row.
 const CHANGE_TYPE: &str = "_change_type";
 /// Ours, and those that readers of the change data feed add.
-const RESERVED: [&str; 8] = [LSN, SEQ, OP, TS, DELETED, SPECIAL, CHANGE_TYPE, "_commit_"];
+pub(super) const RESERVED: [&str; 8] = [LSN, SEQ, OP, TS, DELETED, SPECIAL, CHANGE_TYPE, "_commit_"];
 
 /// A column of the lake table that holds (or held) a column of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LakeColumn {
-    /// Its name in the lake.
+    /// Its name in the files of the lake, and for readers if it isn't mapped.
     pub name: String,
+    /// Its number and its name for readers, in a table with column mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapped: Option<Mapped>,
     pub source: String,
     /// `Column::attribute` of the source.
     pub attribute: i32,
@@ -53,13 +57,16 @@ pub struct Layout {
     /// Names in the lake of the columns by whose values the files are told apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition: Vec<String>,
+    /// The number of the next column, in a table with column mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_id: Option<u32>,
 }
 
 /// What a new version of the source's schema means for the table.
 pub enum Evolution {
     /// The table's columns stay as they are.
     Same(Layout),
-    /// Columns were added.
+    /// Columns were added; with column mapping also: dropped or renamed.
     Grown(Layout),
     /// A type or the key is another one, or a name is another column's: the rows have to be written anew.
     Converted(Layout),
@@ -69,11 +76,27 @@ pub enum Evolution {
 
 impl Layout {
     pub fn new(schema: Arc<Schema>, rules: &TableRules) -> Layout {
+        let next_id = rules.column_mapping.of(&schema.table).then_some(mapping::FIRST);
+        Layout::with_ids(schema, rules, next_id)
+    }
+
+    /// `next_id`: the number of its first column, if columns are mapped.
+    fn with_ids(schema: Arc<Schema>, rules: &TableRules, next_id: Option<u32>) -> Layout {
         let columns = Vec::with_capacity(schema.columns.len());
-        let mut layout = Layout { schema: schema.clone(), columns, partition: Vec::new() };
+        let mut layout = Layout { schema: schema.clone(), columns, partition: Vec::new(), next_id };
         schema.columns.iter().for_each(|column| layout.add(column, rules));
         layout.partition = layout.partition_asked(rules);
+        layout.name_for_readers();
         layout
+    }
+
+    /// The same table's from now on, whose rows are written anew. A table is mapped or not for ever.
+    fn anew(&self, schema: &Arc<Schema>, rules: &TableRules) -> Layout {
+        Layout::with_ids(schema.clone(), rules, self.next_id)
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.next_id.is_some()
     }
 
     /// The place of each of the schema's columns in `columns`.
@@ -94,14 +117,17 @@ impl Layout {
     pub fn place_of(&self, column: &Column) -> Option<usize> {
         let same = |c: &LakeColumn| {
             let known = c.attribute != 0 && column.attribute != 0;
-            c.source == column.name && (!known || c.attribute == column.attribute)
+            match known && self.is_mapped() {
+                true => c.attribute == column.attribute,
+                false => c.source == column.name && (!known || c.attribute == column.attribute),
+            }
         };
         self.columns.iter().position(same)
     }
 
     pub fn evolve(&self, schema: &Arc<Schema>, rules: &TableRules) -> Evolution {
         if schema.source_id != self.schema.source_id {
-            return Evolution::Replaced(Layout::new(schema.clone(), rules));
+            return Evolution::Replaced(self.anew(schema, rules));
         }
         let mut next = Layout { schema: schema.clone(), ..self.clone() };
         for column in &schema.columns {
@@ -109,16 +135,17 @@ impl Layout {
                 Some(place) if self.columns[place].is_of(rules.types.of(&schema.table, column)) => {}
                 // What old files hold under the name is of another type, or isn't this column's.
                 Some(_) => return Evolution::Converted(Layout::new(schema.clone(), rules)),
-                None if self.columns.iter().any(|c| c.source == column.name) => {
-                    return Evolution::Converted(Layout::new(schema.clone(), rules));
+                None if !self.is_mapped() && self.columns.iter().any(|c| c.source == column.name) => {
+                    return Evolution::Converted(self.anew(schema, rules));
                 }
                 None => next.add(column, rules),
             }
         }
         if next.key() != self.key() || next.partition_asked(rules) != self.partition {
-            return Evolution::Converted(Layout::new(schema.clone(), rules));
+            return Evolution::Converted(self.anew(schema, rules));
         }
-        match next.columns.len() == self.columns.len() {
+        next.name_for_readers();
+        match next.delta() == self.delta() {
             true => Evolution::Same(next),
             false => Evolution::Grown(next),
         }
@@ -133,6 +160,9 @@ impl Layout {
 
     /// The partition columns that the configuration asks for, as far as the table has them.
     fn partition_asked(&self, rules: &TableRules) -> Vec<String> {
+        if self.is_mapped() {
+            return Vec::new();
+        }
         let names = self.lake_names(rules.partition_by.of(&self.schema.table));
         let is_fit = |name: &String| self.columns.iter().any(|c| c.name == *name && is_partitionable(&c.physical));
         names.into_iter().filter(is_fit).collect()
@@ -148,6 +178,13 @@ impl Layout {
     /// Fails when the configuration asks for columns that a new table doesn't have, or that its files can't be told apart by.
     pub fn check(&self, rules: &TableRules) -> Result<()> {
         let table = &self.schema.table;
+        let (partitioned, fed) = (!rules.partition_by.of(table).is_empty(), rules.change_feed.of(table));
+        let other = partitioned.then_some("partition_by").or(fed.then_some("change_data_feed"));
+        if let Some(other) = other.filter(|_| self.is_mapped()) {
+            return Err(Error::schema(format!("{table} has column mapping, which doesn't go together with `{other}`"))
+                .hint("take it out of that setting, or out of `column_mapping` and remove the table's folder; then restart")
+                .on_table(table));
+        }
         for (setting, names) in [("partition_by", rules.partition_by.of(table)), ("sort_by", rules.sort_by.of(table))] {
             for name in names {
                 let column = self.columns.iter().find(|c| c.source == *name);
@@ -215,15 +252,34 @@ impl Layout {
 
     fn add(&mut self, column: &Column, rules: &TableRules) {
         let mut name = escape(&column.name);
-        let reserved = |name: &str| RESERVED.iter().any(|r| name.to_lowercase().starts_with(r));
         // Delta tells names apart without regard to case.
         let taken = |name: &str| self.columns.iter().any(|c| c.name.to_lowercase() == name.to_lowercase());
-        while reserved(&name) || taken(&name) {
+        while mapping::is_reserved(&name) || taken(&name) {
             name = format!("_src{name}");
         }
         let (physical, configured) = rules.types.of(&self.schema.table, column);
         let (source, attribute) = (column.name.clone(), column.attribute);
-        self.columns.push(LakeColumn { name, source, attribute, physical, configured });
+        let mapped = self.next_id.map(|id| Mapped { id, shown: name.clone() });
+        self.next_id = self.next_id.map(|id| id + mapping::ids_of(&physical));
+        self.columns.push(LakeColumn { name, mapped, source, attribute, physical, configured });
+    }
+
+    /// With column mapping: columns have the names for readers that they have at the source now.
+    fn name_for_readers(&mut self) {
+        if !self.is_mapped() {
+            return;
+        }
+        let mut taken: Vec<String> = Vec::new();
+        for (place, column) in self.places().into_iter().zip(self.schema.columns.clone()) {
+            let mut shown = escape(&column.name);
+            while mapping::is_reserved(&shown) || taken.contains(&shown.to_lowercase()) {
+                shown = format!("_src{shown}");
+            }
+            taken.push(shown.to_lowercase());
+            let lake = &mut self.columns[place];
+            lake.source = column.name;
+            lake.mapped = lake.mapped.take().map(|mapped| Mapped { shown, ..mapped });
+        }
     }
 
     /// Places in `columns` of partition columns that are text.
@@ -253,6 +309,9 @@ impl Layout {
         fields.push(Field::new(TS, Physical::Timestamp.arrow(), true));
         fields.push(Field::new(DELETED, DataType::Boolean, true));
         fields.push(Field::new(SPECIAL, Physical::Map.arrow(), true));
+        if self.is_mapped() {
+            fields = mapping::with_ids(self, fields);
+        }
         Arc::new(arrow_schema::Schema::new(fields))
     }
 
@@ -265,6 +324,9 @@ impl Layout {
 
     /// Delta's `schemaString`.
     pub fn delta(&self) -> String {
+        if self.is_mapped() {
+            return mapping::delta(self);
+        }
         let mut fields: Vec<serde_json::Value> =
             self.columns.iter().map(|c| delta_field(&c.name, c.physical.delta())).collect();
         for (name, ty) in [(LSN, "long"), (SEQ, "long"), (OP, "string"), (TS, "timestamp"), (DELETED, "boolean")] {

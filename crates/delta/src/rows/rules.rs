@@ -14,6 +14,8 @@ pub struct TableRules {
     pub sort_by: TableColumns,
     /// Which tables have a change data feed.
     pub change_feed: Feeds,
+    /// Which tables are made with column mapping.
+    pub column_mapping: Feeds,
 }
 
 /// Tables with a change data feed.

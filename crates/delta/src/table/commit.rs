@@ -86,6 +86,7 @@ impl Table {
                 metadata.configuration.insert(FEED_PROPERTY.into(), Some(self.has_feed.to_string()));
             }
             metadata.schema_string = self.layout.delta();
+            metadata.configuration.extend(self.layout.mapping_properties());
             metadata.partition_columns = self.layout.partition.clone();
             actions.push(metadata.into());
         }

@@ -65,7 +65,8 @@ impl Table {
     /// Does a file hold values of columns that the source has dropped? They stay with their row.
     pub(super) fn keeps_dropped_values(&self, file: u32) -> bool {
         let layout = self.layout();
-        if layout.columns.len() == layout.schema.columns.len() {
+        // With column mapping nobody sees them any more.
+        if layout.columns.len() == layout.schema.columns.len() || layout.is_mapped() {
             return false;
         }
         let pending = self.pending.files.get(&file).map(|file| &file.stats);

@@ -132,6 +132,9 @@ impl Table {
             let error = Error::invalid(format!("{place} belongs to {}, not to {}", mark.owner, config.owner()));
             return Ok(Found::Foreign(error.hint("give each pipeline and sink a path of its own")));
         }
+        if layout.is_mapped() {
+            layout.check(&config.tables)?;
+        }
         let others = log::foreign::others_since(&store, state.version)?;
         let (state, moved) = match others.is_empty() {
             true => (state, foreign::Moved::default()),
@@ -188,7 +191,7 @@ impl Table {
             format: Format { provider: "parquet".into(), options: BTreeMap::new() },
             schema_string: layout.delta(),
             partition_columns: layout.partition.clone(),
-            configuration: table_properties(&config, has_feed),
+            configuration: table_properties(&config, &layout, has_feed),
             created_time: Some(millis),
         };
         let actions = vec![
@@ -308,13 +311,14 @@ impl Table {
     }
 }
 
-fn table_properties(config: &Config, has_feed: bool) -> BTreeMap<String, Option<String>> {
+fn table_properties(config: &Config, layout: &Layout, has_feed: bool) -> BTreeMap<String, Option<String>> {
     let seconds = |d: std::time::Duration| Some(format!("interval {} seconds", d.as_secs()));
     let mut properties = BTreeMap::from([
         ("delta.enableDeletionVectors".into(), Some("true".into())),
         ("delta.deletedFileRetentionDuration".into(), seconds(config.upkeep.file_retention)),
         ("delta.logRetentionDuration".into(), seconds(config.upkeep.log_retention)),
     ]);
+    properties.extend(layout.mapping_properties());
     if has_feed {
         properties.insert(log::FEED_PROPERTY.into(), Some("true".into()));
     }
@@ -324,6 +328,10 @@ fn table_properties(config: &Config, has_feed: bool) -> BTreeMap<String, Option<
 fn protocol_of(layout: &Layout, has_feed: bool) -> Protocol {
     let mut reader = vec!["deletionVectors".to_string()];
     let mut writer = vec!["deletionVectors".to_string(), "domainMetadata".to_string()];
+    if layout.is_mapped() {
+        reader.push("columnMapping".into());
+        writer.push("columnMapping".into());
+    }
     if layout.has_ntz() {
         reader.push("timestampNtz".into());
         writer.push("timestampNtz".into());

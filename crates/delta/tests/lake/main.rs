@@ -7,6 +7,7 @@ mod feed;
 mod foreign;
 mod keyless;
 mod kill;
+mod mapping;
 mod purge;
 mod random;
 mod rewrite;

@@ -212,7 +212,9 @@ pub fn columns_of(table: &Path, schema: &Schema) -> Vec<(String, Value)> {
     }
     let lake_name = |name: &str| {
         let columns = layout["columns"].as_array().unwrap();
-        columns.iter().rev().find(|c| c["source"] == name).unwrap()["name"].as_str().unwrap().to_string()
+        let column = columns.iter().rev().find(|c| c["source"] == name).unwrap();
+        let shown = column["mapped"]["shown"].as_str().or(column["name"].as_str());
+        shown.unwrap().to_string()
     };
     schema.columns.iter().map(|c| lake_name(&c.name)).map(|name| (name.clone(), types[&name].clone())).collect()
 }
