@@ -85,25 +85,75 @@ fn a_kill_in_the_middle_of_the_mending_loses_nothing_and_copies_no_table_again()
     run.stop().is(0);
 }
 
+/// The server's folder is put back as it was before `change`, of which the copies hear.
+fn turn_back(server: &mut Postgres, place: &Place, change: &str) {
+    server.stop(Stop::Fast);
+    let (data, kept) = (server.data_dir(), server.data_dir().with_extension("kept"));
+    assert!(Command::new("cp").arg("-a").arg(&data).arg(&kept).status().unwrap().success());
+    server.start_again();
+    server.psql(change);
+    place.catch_up().is(0);
+    server.stop(Stop::Fast);
+    std::fs::rename(&data, data.with_extension("gone")).unwrap();
+    std::fs::rename(&kept, &data).unwrap();
+    server.start_again();
+}
+
+fn is_refused_until_it_is_accepted(server: &Postgres, place: &Place, why: &str) {
+    place.catch_up().is(2).says(why).says("--accept-older-source");
+    assert_eq!(place.duckdb("count(*)", "public.t"), "50001", "nothing was turned back");
+    place.tidewire(&["run"], &["--until-caught-up", "--accept-older-source"]).is(0);
+    assert_eq!(place.duckdb("id, v", "public.t"), rows(server));
+    place.catch_up().is(0);
+}
+
+const UNDONE: &str = "UPDATE t SET v = 'undone' WHERE id <= 100; INSERT INTO t VALUES (60000, 'undone')";
+
 #[test]
 fn an_older_source_is_refused_until_it_is_accepted_and_then_the_copies_follow_it() {
     let mut server = server();
     server.psql(TABLES);
     let place = Place::lake(&server.url());
     place.catch_up().is(0);
-    server.stop(Stop::Fast);
-    let (data, kept) = (server.data_dir(), server.data_dir().with_extension("kept"));
-    assert!(Command::new("cp").arg("-a").arg(&data).arg(&kept).status().unwrap().success());
-    server.start_again();
-    server.psql("UPDATE t SET v = 'undone' WHERE id <= 100; INSERT INTO t VALUES (60000, 'undone')");
+    turn_back(&mut server, &place, UNDONE);
+    is_refused_until_it_is_accepted(&server, &place, "an older copy");
+}
+
+#[test]
+fn an_older_source_is_refused_also_when_its_log_has_outgrown_what_was_read() {
+    let mut server = server();
+    server.psql(TABLES);
+    let place = Place::lake(&server.url());
     place.catch_up().is(0);
-    server.stop(Stop::Fast);
-    std::fs::rename(&data, data.with_extension("gone")).unwrap();
-    std::fs::rename(&kept, &data).unwrap();
-    server.start_again();
-    place.catch_up().is(2).says("an older copy").says("--accept-older-source");
+    // The server forgets how far the slot had come, and is the same all the same.
+    server.psql("INSERT INTO t VALUES (-1, 'x')");
+    place.catch_up().is(0);
+    server.restart(Stop::Immediate);
+    server.psql("DELETE FROM t WHERE id = -1");
+    place.catch_up().is(0);
+    turn_back(&mut server, &place, UNDONE);
+    server.psql(
+        "UPDATE t SET v = 'another way' WHERE id < 50;
+         CREATE TABLE much AS SELECT repeat(md5(g::text), 30) AS v FROM generate_series(1, 20000) g",
+    );
+    is_refused_until_it_is_accepted(&server, &place, "whose log went on another way");
+}
+
+#[test]
+fn another_database_of_the_same_name_is_refused_until_it_is_accepted() {
+    let server = server();
+    server.create_database("shop");
+    server.psql_in("shop", TABLES);
+    server.psql("CREATE DATABASE older TEMPLATE shop");
+    let place = Place::lake(&server.url_of("shop"));
+    place.catch_up().is(0);
+    server.psql_in("shop", UNDONE);
+    place.catch_up().is(0);
+    server.psql("SELECT pg_drop_replication_slot('tidewire_main')");
+    server.psql("DROP DATABASE shop WITH (FORCE)");
+    server.psql("ALTER DATABASE older RENAME TO shop");
+    place.catch_up().is(2).says("another one of the same name").says("--accept-older-source");
     assert_eq!(place.duckdb("count(*)", "public.t"), "50001", "nothing was turned back");
     place.tidewire(&["run"], &["--until-caught-up", "--accept-older-source"]).is(0);
-    assert_eq!(place.duckdb("id, v", "public.t"), rows(&server));
-    place.catch_up().is(0);
+    assert_eq!(place.duckdb("id, v", "public.t"), server.psql_in("shop", "SELECT id, v FROM t ORDER BY 1, 2"));
 }

@@ -194,8 +194,9 @@ impl Engine {
                 }
                 self.position = self.position.max(Position::end_of(transaction.position.commit));
                 self.complete_through = self.complete_through.max(transaction.committed_at);
-                if !transaction.has_changes {
-                    self.idle(end_lsn);
+                match transaction.has_changes {
+                    true => self.place.commit = Some(transaction.position.commit.saturating_sub(self.place.base)),
+                    false => self.idle(end_lsn),
                 }
                 self.reads.filters.retain(|_, filter| {
                     let keep = filter.until > end_lsn;

@@ -33,6 +33,7 @@ mod placed;
 pub(crate) mod publication;
 mod receiver;
 mod resume;
+mod same_log;
 mod schedule;
 mod setup;
 mod shared;

@@ -24,6 +24,12 @@ pub(super) struct Place {
     /// Transactions that were streamed and perhaps aren't visible yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unseen: Option<Gate>,
+    /// Commit LSN of the last transaction that was read with changes of ours: a log that has none there is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<u64>,
+    /// Oid of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<u32>,
 }
 
 /// Changes now and then.
@@ -47,7 +53,7 @@ pub(super) struct Keyless {
 
 impl Place {
     pub fn new(system: String, timeline: u32, slot: String) -> Place {
-        Place { form: FORM, lsn: 0, base: 0, system, timeline, slot, unseen: None }
+        Place { form: FORM, lsn: 0, base: 0, system, timeline, slot, unseen: None, commit: None, database: None }
     }
 }
 

@@ -10,6 +10,7 @@ use super::ownership;
 use super::placed::gate::Gate;
 use super::publication::{self, Publication};
 use super::resume::Place;
+use super::same_log::{Identity, Log, Refused};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Position, Result};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, Mode, Replication};
@@ -46,7 +47,7 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
     admin.execute("SET synchronous_commit = local").await?;
     let on_standby = check_server(&mut admin).await?;
     let mut replication = Connection::connect(&config.connection, Mode::Replication).await?;
-    let identity = identify(&mut replication).await?;
+    let identity = Identity::of(&mut replication, &mut admin).await?;
     let found = facts::slot(&mut admin, &config.slot).await?;
     if let Some(slot) = &found {
         check_slot(slot, &mut admin).await?;
@@ -55,7 +56,8 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
         }
     }
     if let Begin::Checkpoint(place) = &from {
-        check_checkpoint(place, &identity, found.as_ref(), &mut replication).await.map_err(|error| match error {
+        let log = Log { now: &identity, slot: found.as_ref(), publication: config.publication_name() };
+        log.goes_on_from(place, &mut replication, &mut admin).await.map_err(|error| match error {
             Refused::Older(why) if config.accept_older => Error::lost(why).hint(WAY_OUT),
             Refused::Older(why) => Error::invalid(why).hint(
                 "check the database URL; if this is the database to follow from now on: tidewire run --accept-older-source, \
@@ -72,7 +74,9 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
         check_published(&mut admin, config, &publication, &look).await?;
     }
     let (place, gate) = match from {
-        Begin::Checkpoint(place) => (Place { timeline: identity.timeline, ..place }, None),
+        Begin::Checkpoint(place) => {
+            (Place { timeline: identity.timeline, database: Some(identity.database), ..place }, None)
+        }
         Begin::Nothing | Begin::Lost(..) => {
             if let Some(slot) = found {
                 tracing::warn!(slot = slot.facts.name, "dropping a replication slot that no checkpoint belongs to");
@@ -82,6 +86,7 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
             let gate = admin::everything_open(&mut admin).await?;
             let mut place = Place::new(identity.system, identity.timeline, config.slot.clone());
             (place.lsn, place.base) = (lsn, base_above(&from, lsn));
+            place.database = Some(identity.database);
             (place, Some(gate))
         }
     };
@@ -121,23 +126,6 @@ async fn check_server(admin: &mut Connection) -> Result<bool> {
     Ok(on_standby)
 }
 
-struct Identity {
-    system: String,
-    timeline: u32,
-    /// End of the server's log.
-    lsn: u64,
-}
-
-async fn identify(replication: &mut Connection) -> Result<Identity> {
-    let rows = replication.query("IDENTIFY_SYSTEM").await?;
-    let row = rows.one()?;
-    Ok(Identity {
-        system: row.text("systemid")?.to_owned(),
-        timeline: row.parse("timeline")?,
-        lsn: parse_lsn(row.text("xlogpos")?).ok_or_else(|| Error::bug("IDENTIFY_SYSTEM gave no position"))?,
-    })
-}
-
 /// The slot is there: is it ours to use?
 async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
     let name = &slot.facts.name;
@@ -160,87 +148,7 @@ async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-const WAY_OUT: &str = "Tidewire makes a new slot, then compares and repairs every table";
-
-enum Refused {
-    /// It lacks transactions that were read already: a restored backup, an old clone, or a failover that lost them. Nobody but
-    /// a person knows whether it is meant.
-    Older(String),
-    Error(Error),
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Refused::Error(error)
-    }
-}
-
-/// The log must go on exactly where the checkpoint ends.
-async fn check_checkpoint(
-    place: &Place,
-    now: &Identity,
-    slot: Option<&Slot>,
-    replication: &mut Connection,
-) -> Result<(), Refused> {
-    let lost = |why: String| Err(Refused::Error(Error::lost(why).hint(WAY_OUT)));
-    if place.system != now.system {
-        return Err(Error::invalid(format!(
-            "the source is another PostgreSQL cluster (system identifier {}) than the one that the journal was filled \
-             from ({})",
-            now.system, place.system
-        ))
-        .hint("check the database URL; for a new source use a new data_dir and new targets")
-        .into());
-    }
-    if place.lsn > now.lsn {
-        return Err(Refused::Older(format!(
-            "the source's log ends at {}, before {} that was read already: it is an older copy of the database",
-            lsn_text(now.lsn),
-            lsn_text(place.lsn)
-        )));
-    }
-    if place.timeline != now.timeline {
-        let parted = timeline_end(replication, now.timeline, place.timeline).await?;
-        if parted.is_none_or(|lsn| place.lsn > lsn) {
-            return Err(Refused::Older(format!(
-                "the source was restored, or failed over and lost transactions: its timeline {} left timeline {} at {}, \
-                 before {} that was read already",
-                now.timeline,
-                place.timeline,
-                parted.map_or("an unknown place".into(), lsn_text),
-                lsn_text(place.lsn)
-            )));
-        }
-    }
-    let Some(slot) = slot else {
-        return lost(format!("replication slot {} is gone", place.slot));
-    };
-    if slot.facts.wal_status == "lost" || slot.invalid.is_some() {
-        let why = slot.invalid.as_deref().unwrap_or("it fell behind more than max_slot_wal_keep_size");
-        return lost(format!("replication slot {} was invalidated: {why}", place.slot));
-    }
-    if slot.confirmed > place.lsn {
-        return lost(format!(
-            "replication slot {} was moved on to {}, beyond {} where the journal ends",
-            place.slot,
-            lsn_text(slot.confirmed),
-            lsn_text(place.lsn)
-        ));
-    }
-    Ok(())
-}
-
-/// Where `timeline` was left by the history of `current`.
-async fn timeline_end(replication: &mut Connection, current: u32, timeline: u32) -> Result<Option<u64>> {
-    let rows = replication.query(&format!("TIMELINE_HISTORY {current}")).await?;
-    let row = rows.one()?;
-    let lines = row.text("content")?.lines().filter(|line| !line.starts_with('#'));
-    let mut ends = lines.filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        Some((fields.next()?.parse::<u32>().ok()?, parse_lsn(fields.next()?)?))
-    });
-    Ok(ends.find(|(id, _)| *id == timeline).map(|(_, lsn)| lsn))
-}
+pub(super) const WAY_OUT: &str = "Tidewire makes a new slot, then compares and repairs every table";
 
 /// `resumes`: the log goes on. A table that the publication lacks then joins later, behind a gate.
 async fn publish(admin: &mut Connection, config: &Config, on_standby: bool, resumes: bool) -> Result<Publication> {
