@@ -94,6 +94,7 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Dlq(Dlq::List(args)) => return commands::dlq::list(&load(cli, &args.config)?, args).await,
         Command::Dlq(Dlq::Show(args)) => return commands::dlq::show(&load(cli, &args.config)?, args).await,
         Command::Dlq(Dlq::Replay(args)) => return commands::dlq::replay(&load(cli, &args.config)?, args).await,
+        Command::Dlq(Dlq::Drop(args)) => return commands::dlq::drop(&load(cli, &args.config)?, args).await,
         Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
         Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,
         Command::Sql(args) => return commands::sql::run(&load(cli, &args.config)?, args).await,

@@ -144,4 +144,13 @@ fn dead_letters_are_listed_without_values_and_go_back_through_the_guard_when_the
     );
     assert!(letters().is_empty());
     place.tidewire(&["reconcile"], &[]).is(0);
+
+    server.psql_in("replica", "ALTER TABLE public.t ADD CHECK (v <> 'newest')");
+    server.psql("UPDATE t SET v = 'newest'");
+    place.catch_up().is(1).says("tidewire dlq list");
+    assert_eq!(letters().len(), 3);
+    server.psql_in("replica", "ALTER TABLE public.t DROP CONSTRAINT t_v_check");
+    place.tidewire(&["reconcile"], &["--repair"]).is(0);
+    place.tidewire(&["dlq", "drop"], &[]).is(0).says("r: 3 dropped");
+    place.catch_up().is(0);
 }

@@ -163,3 +163,19 @@ fn tables_of_which_the_source_has_none_are_no_complete_copy() {
     let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
     place.catch_up().is(1).says("no table of the source is among `tables`");
 }
+
+#[test]
+fn what_a_sink_that_was_taken_out_lacks_says_nothing_of_the_others() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    server.psql_in("replica", "CREATE TABLE t (other text)");
+    let source = format!("{{url: '{}'}}", server.url());
+    let place = Place::new(&source, "{lake: {delta: {path: ./lake}}}");
+    let without = std::fs::read_to_string(place.config()).unwrap();
+    let extra = format!("{{lake: {{delta: {{path: ./lake}}}}, extra: {{postgres: {{url: '{replica}'}}}}}}");
+    place.configure(&without.replace("{lake: {delta: {path: ./lake}}}", &extra));
+    place.catch_up().is(1).says("public.t is parked in extra");
+    place.configure(&without);
+    place.catch_up().is(0);
+}

@@ -75,6 +75,11 @@ pub enum Dlq {
     /// Give them to their sinks once more, in the order of their changes: the guard decides which are still news
     #[command(after_help = "Examples:\n  tidewire dlq replay\n  tidewire dlq replay --letter lake/shop.orders/0/17")]
     Replay(DlqReplay),
+    /// Strike them out: their rows were mended in another way, as by `reconcile --repair`
+    #[command(
+        after_help = "Examples:\n  tidewire dlq drop --sink lake\n  tidewire dlq drop --letter lake/shop.orders/0/17"
+    )]
+    Drop(DlqReplay),
 }
 
 #[derive(Args, Debug)]

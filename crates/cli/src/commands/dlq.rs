@@ -1,4 +1,4 @@
-//! `tidewire dlq list|show|replay`: the messages that a sink could not take.
+//! `tidewire dlq list|show|replay|drop`: the messages that a sink could not take.
 
 use crate::args::{DlqList, DlqReplay, DlqShow};
 use crate::catalog;
@@ -9,7 +9,7 @@ use crate::terminal::{tell, thousands, warn, Grid};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tidewire_change::{topic, Error, Result, Schema, SchemaId};
+use tidewire_change::{topic, Error, Message, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::{Encoder, Modes, Origin};
 use tidewire_envelope::native;
 use tidewire_pipeline::{DeadLetter, DEAD_LETTERS};
@@ -47,13 +47,7 @@ pub async fn show(config: &Config, args: &DlqShow) -> Result<Answer> {
 }
 
 pub async fn replay(config: &Config, args: &DlqReplay) -> Result<Answer> {
-    let mut letters = of_sinks(config, &args.sink).await?;
-    for id in &args.letter {
-        if letters.iter().all(|letter| letter.id() != *id) {
-            return Err(unknown(id));
-        }
-    }
-    letters.retain(|letter| args.letter.is_empty() || args.letter.contains(&letter.id()));
+    let letters = chosen(config, args).await?;
     let (mut answer, mut outcomes) = (Answer::Yes, Vec::new());
     for sink in &config.sinks {
         let due: Vec<DeadLetter> = letters.iter().filter(|letter| letter.sink == sink.name).cloned().collect();
@@ -63,9 +57,8 @@ pub async fn replay(config: &Config, args: &DlqReplay) -> Result<Answer> {
         serve::are_free(config, std::slice::from_ref(sink))?;
         let mut opened = catalog::again(config, &sink.name).await?;
         let done = opened.again.redeliver(due).await?;
-        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
         // In the sink they are already: one that is still told of is only given once more.
-        opened.bus.append(done.taken.iter().map(|letter| letter.done(now)).collect(), None).await?;
+        opened.bus.append(struck_out(&done.taken), None).await?;
         outcomes.push(serde_json::json!({"sink": sink.name, "delivered": done.taken.len(), "applied": done.pass.applied,
             "stale": done.pass.stale, "passed_over": done.passed_over.len(),
             "refused": done.refused.as_ref().map(|(letter, error)| serde_json::json!({"letter": letter.id(), "why": error.to_string()}))}));
@@ -80,8 +73,9 @@ pub async fn replay(config: &Config, args: &DlqReplay) -> Result<Answer> {
         for letter in &done.passed_over {
             warn(&format!("{} came under an earlier schema, or can't be read: it stays", letter.id()));
             tell(&format!(
-                "  fix: tidewire reconcile --sink {} --repair mends its row; the letter stays as a note",
-                sink.name
+                "  fix: tidewire reconcile --sink {} --repair mends its row; then: tidewire dlq drop --letter {}",
+                sink.name,
+                letter.id()
             ));
         }
         if let Some((letter, error)) = &done.refused {
@@ -97,6 +91,42 @@ pub async fn replay(config: &Config, args: &DlqReplay) -> Result<Answer> {
         println!("there are no dead letters");
     }
     Ok(answer)
+}
+
+/// Strikes letters out without giving them to their sinks: their rows were mended in another way.
+pub async fn drop(config: &Config, args: &DlqReplay) -> Result<Answer> {
+    let letters = chosen(config, args).await?;
+    let mut dropped = serde_json::Map::new();
+    for sink in &config.sinks {
+        let due: Vec<DeadLetter> = letters.iter().filter(|letter| letter.sink == sink.name).cloned().collect();
+        if due.is_empty() {
+            continue;
+        }
+        serve::are_free(config, std::slice::from_ref(sink))?;
+        catalog::again(config, &sink.name).await?.bus.append(struck_out(&due), None).await?;
+        dropped.insert(sink.name.clone(), due.len().into());
+    }
+    match args.json {
+        true => println!("{}", serde_json::json!({ "dropped": dropped })),
+        false if dropped.is_empty() => println!("there are no dead letters"),
+        false => dropped.iter().for_each(|(sink, count)| println!("{sink}: {count} dropped")),
+    }
+    Ok(Answer::Yes)
+}
+
+fn struck_out(letters: &[DeadLetter]) -> Vec<Message> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
+    letters.iter().map(|letter| letter.done(now)).collect()
+}
+
+/// Those that are named; all, if none is.
+async fn chosen(config: &Config, args: &DlqReplay) -> Result<Vec<DeadLetter>> {
+    let mut letters = of_sinks(config, &args.sink).await?;
+    if let Some(id) = args.letter.iter().find(|id| letters.iter().all(|letter| letter.id() != **id)) {
+        return Err(unknown(id));
+    }
+    letters.retain(|letter| args.letter.is_empty() || args.letter.contains(&letter.id()));
+    Ok(letters)
 }
 
 async fn of_sinks(config: &Config, names: &[String]) -> Result<Vec<DeadLetter>> {

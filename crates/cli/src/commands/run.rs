@@ -11,7 +11,7 @@ use crate::terminal::{self, seconds, thousands};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidewire_change::Result;
-use tidewire_pipeline::{Running, Snapshot, Status};
+use tidewire_pipeline::{Repair, Running, Snapshot, Status};
 
 const REDRAW: Duration = Duration::from_millis(250);
 
@@ -98,7 +98,9 @@ fn lacking(status: &Status) -> Vec<String> {
             lines.push(format!("{}: {} messages were put aside: tidewire dlq list", sink.name, sink.dead_letters));
         }
     }
-    for repair in &status.repairs {
+    // Of sinks that were taken out of the configuration, too, it is kept what they lack; here it is nobody's question.
+    let is_here = |repair: &&Repair| status.sinks.iter().any(|sink| sink.name == repair.sink);
+    for repair in status.repairs.iter().filter(is_here) {
         let table = repair.table.as_deref().unwrap_or("every table");
         lines.push(format!("{table} in {} may differ: {}; tidewire reconcile tells", repair.sink, repair.why));
     }
