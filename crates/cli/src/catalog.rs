@@ -18,11 +18,13 @@ use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource
 mod again;
 mod bus;
 mod lake;
+mod named;
 mod start;
 
 pub use again::again;
 pub use bus::{cluster, lag, messages, starts, SinkLag};
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
+pub use named::unknown_names;
 pub use start::{may_capture, start, start_part, Part};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};

@@ -179,3 +179,14 @@ fn what_a_sink_that_was_taken_out_lacks_says_nothing_of_the_others() {
     place.configure(&without);
     place.catch_up().is(0);
 }
+
+#[test]
+fn a_setting_for_a_column_that_the_source_does_not_have_is_told_by_check() {
+    let server = server();
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    let lake =
+        "{lake: {delta: {path: ./lake, types: {public.t.nocol: string, public.t.v: string}, sort_by: {public.t: v}}}}";
+    let place = Place::new(&format!("{{url: '{}'}}", server.url()), lake);
+    let told = place.tidewire(&["check"], &[]).is(0).says("`sinks.lake.delta.types` names public.t.nocol");
+    assert!(!told.out.contains("sort_by") && !told.out.contains("public.t.v"), "{}", told.out);
+}

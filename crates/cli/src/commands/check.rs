@@ -16,6 +16,7 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         Ok(facts) => {
             findings = check(&facts);
             let checks = [catalog::targets_are_apart(config, &facts), catalog::publication_is_whole(config, &facts)];
+            findings.extend(catalog::unknown_names(config).await?.into_iter().map(nobody_has));
             let checks = checks.into_iter().chain([catalog::slot_is_free(config).await]);
             faults.extend(checks.filter_map(Result::err).map(|error| ("source".to_string(), error)));
         }
@@ -53,6 +54,17 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         false if away => Answer::Unavailable,
         false => Answer::No,
     })
+}
+
+fn nobody_has(what: String) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        subject: "configuration".to_string(),
+        since: None,
+        what,
+        why: "no table that is followed has it now: the setting does nothing".to_string(),
+        next: "correct the name, or take it out; for a table that is still to come nothing".to_string(),
+    }
 }
 
 fn print(json: bool, findings: &[Finding], faults: &[(String, Error)], is_ready: bool) {
