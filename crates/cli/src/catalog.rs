@@ -32,6 +32,7 @@ pub use tidewire_journal::{Read, Start, View};
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
 fn own_data_dir(config: &Config) -> Result<()> {
     let file = config.data_dir.join("pipeline");
+    check_data_dir(config)?;
     std::fs::create_dir_all(&config.data_dir).map_err(|e| Error::io(e, config.data_dir.display()))?;
     let write = || std::fs::write(&file, &config.name).map_err(|e| Error::io(e, file.display()));
     match std::fs::read_to_string(&file) {
@@ -39,13 +40,28 @@ fn own_data_dir(config: &Config) -> Result<()> {
         // There was no room for it.
         Ok(owner) if owner.is_empty() => write(),
         Ok(owner) => Err(Error::invalid(format!(
-            "the folder {} belongs to the pipeline {owner:?}, not to {:?}",
-            config.data_dir.display(),
+            "{}: the folder belongs to the pipeline {owner:?}, not to {:?}",
+            file.display(),
             config.name
         ))
-        .hint("give each pipeline a `data_dir` of its own")),
+        .hint(format!(
+            "give each pipeline a `data_dir` of its own; if there never was a pipeline {owner:?}, the file is damaged: remove that one file"
+        ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => write(),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData || file.is_dir() => {
+            Err(Error::invalid(format!("{} is damaged: it should hold the pipeline's name ({error})", file.display()))
+                .hint("if the folder is this pipeline's, remove that one file; it is written again"))
+        }
         Err(error) => Err(Error::io(error, file.display())),
+    }
+}
+
+/// A file where the folder, or one above it, should be.
+fn check_data_dir(config: &Config) -> Result<()> {
+    match config.data_dir.ancestors().find(|path| path.symlink_metadata().is_ok()) {
+        Some(file) if !file.is_dir() => Err(Error::invalid(format!("data_dir: {} isn't a folder", file.display()))
+            .hint("move it away, or name another folder as `data_dir`")),
+        _ => Ok(()),
     }
 }
 

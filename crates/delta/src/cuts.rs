@@ -90,11 +90,15 @@ impl Cuts {
             }
         };
         actions.push(self.write(millis)?.into());
-        if !log::put(&self.store, version, &actions)? {
+        let before = self.state.as_ref().and_then(|state| state.last);
+        let Some(last) = log::put(&self.store, version, &actions, before)? else {
             return Err(Error::conflict(format!("{}: another instance writes it", self.store.root())));
-        }
+        };
         match &mut self.state {
-            Some(state) => state.apply(version, actions),
+            Some(state) => {
+                state.apply(version, actions);
+                state.last = Some(last);
+            }
             None => self.state = State::load(&self.store, None)?,
         }
         self.clean(config, version)

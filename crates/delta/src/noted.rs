@@ -2,7 +2,9 @@
 
 use crate::config::Config;
 use crate::cuts::Cut;
-use crate::store::Store;
+use crate::log::FOLDER;
+use crate::store::{Store, RESTORE};
+use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidewire_change::{topic, Boundary, Error, Result};
@@ -72,6 +74,20 @@ impl Noted {
             config.lease.as_secs()
         ))
         .hint("stop one of the two, or give one of them another name"))
+    }
+
+    /// Fails when the table's log ends before a version that was there already when this was noted.
+    pub fn check_end(&self, topic: &str, table: &Table) -> Result<()> {
+        let (id, version) = table.id_and_version();
+        match self.tables.get(topic).filter(|noted| noted.id == id && noted.version > version) {
+            Some(noted) => Err(Error::invalid(format!(
+                "{}: version {} was committed and is gone, the log ends with {version}",
+                table.store().place(FOLDER),
+                noted.version
+            ))
+            .hint(RESTORE)),
+            None => Ok(()),
+        }
     }
 
     /// Does it count for this table?

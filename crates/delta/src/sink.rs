@@ -143,11 +143,11 @@ impl Lake {
     }
 
     fn open(&mut self) -> Result<()> {
+        self.store.make_folder("_tidewire")?;
         let noted = Noted::read(&self.store, &self.config)?;
         noted.check_owner(&self.config)?;
         self.tables.clear();
         self.refused.clear();
-        self.store.make_folder("_tidewire")?;
         // Found out now, not at the first commit.
         self.store.check_writable()?;
         for schema in self.store.folders("")? {
@@ -170,6 +170,9 @@ impl Lake {
                 table.has_passed(noted.boundary.position);
             }
         }
+        let cut = |(topic, table): (&String, &Table)| Some((topic.clone(), noted.check_end(topic, table).err()?));
+        let cut: Vec<_> = self.tables.iter().filter_map(cut).collect();
+        cut.into_iter().try_for_each(|(topic, error)| self.refuse(&topic, error).map(drop))?;
         self.noted = noted;
         self.held = Held::read(&self.store, &self.config)?;
         self.held.add(self.noted.tables.keys().cloned());
@@ -337,9 +340,19 @@ impl Lake {
         // A batch that can't be understood is refused before it changes anything.
         self.broken |= matches!(&result, Err(e) if e.kind() != ErrorKind::Malformed);
         let Err(error) = result else { return result };
+        // Its files are gone because all of it is: `open` finds out and has it made anew.
+        if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Schema) && self.is_gone(topic) {
+            return Err(Error::conflict(format!("the table's folder is gone: {}", error.message()))
+                .hint("nothing to do: the table is made anew and read again from the source"));
+        }
         let refusal = self.refuse(topic, error)?;
         self.told.insert(topic.to_string());
         Err(refusal)
+    }
+
+    /// Was it held, and is there no log of it any more?
+    fn is_gone(&self, topic: &str) -> bool {
+        self.tables.get(topic).is_some_and(|table| matches!(crate::log::is_there(table.store()), Ok(false)))
     }
 
     /// A fault of one table's files parks that table, whatever the kind of the error that found it; any other error comes

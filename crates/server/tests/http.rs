@@ -191,6 +191,7 @@ async fn a_comparison_is_reported_without_the_keys_of_rows() {
         differing: 0,
         missing: 1,
         extra: 0,
+        twice: 0,
         repaired: 0,
         moving: 0,
         keys,

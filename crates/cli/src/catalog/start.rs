@@ -1,6 +1,8 @@
 //! From configuration to loops at work: the whole pipeline in one process, or a part of it.
 
-use super::{bus, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart};
+use super::{
+    bus, check_data_dir, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart,
+};
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Result};
@@ -29,6 +31,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
     if part == Part::Capture && !matches!(config.bus, Bus::Kafka(_)) {
         return Err(bus::shared_only("capture"));
     }
+    check_data_dir(config)?;
     match facts(config).await {
         Ok(facts) => targets_are_apart(config, &facts)?,
         // It is waited for; a sink refuses a target that another table has.

@@ -191,6 +191,7 @@ fn print(found: &[Comparison], is_repaired: bool) {
                 (false, Difference::Differs) => "differs",
                 (false, Difference::Missing) => "is missing in the copy",
                 (false, Difference::Extra) => "isn't at the source",
+                (false, Difference::Twice) => "is in the copy more than once",
             };
             println!("  {} in {}: key {} {what}", comparison.table, comparison.sink, key.key);
         }
@@ -198,7 +199,8 @@ fn print(found: &[Comparison], is_repaired: bool) {
             println!("  {} in {}: {note}", comparison.table, comparison.sink);
         }
     }
-    if found.iter().any(|c| c.verdict == Verdict::Drift) {
+    // What is there twice has its own way out among the notes.
+    if found.iter().any(|c| c.verdict == Verdict::Drift && c.drift() > c.twice) {
         match is_repaired {
             true => println!("fix: tidewire status tells what may hold the repair up; then try it again"),
             false => println!("fix: tidewire reconcile --repair reads the rows that differ again"),

@@ -1,6 +1,7 @@
 use super::run::{merge, write_entries, Run};
 use super::{Index, Place};
 use crate::store::Store;
+use std::cmp::Reverse;
 use tidewire_change::Result;
 
 /// Entries of rows that move to another file, in bounded memory: sorted pieces, merged at the end.
@@ -27,7 +28,11 @@ impl MovedRows {
     }
 
     fn cut(&mut self) -> Result<()> {
-        self.pieces.extend(write_entries(&self.store, std::mem::take(&mut self.entries))?);
+        let mut entries = std::mem::take(&mut self.entries);
+        // Of what is there twice, in a table that isn't as it should be, the newest.
+        entries.sort_unstable_by_key(|(key, place)| (*key, Reverse(place.position)));
+        entries.dedup_by_key(|(key, _)| *key);
+        self.pieces.extend(write_entries(&self.store, entries)?);
         Ok(())
     }
 

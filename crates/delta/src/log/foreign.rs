@@ -1,6 +1,7 @@
 //! Commits of other writers: which of them leave the table equal to its source, and which don't.
 
 use super::action::Action;
+use super::seal::is_sealed;
 use super::{checkpoint, read, State, FOLDER};
 use crate::store::Store;
 use std::collections::BTreeSet;
@@ -29,8 +30,9 @@ pub struct Compaction {
 
 /// Did Tidewire write this commit?
 pub fn is_ours(actions: &[Action]) -> bool {
-    let engine = |a: &Action| a.commit_info.as_ref()?.get("engineInfo")?.as_str().map(|e| e.starts_with(ENGINE));
-    actions.iter().any(|a| engine(a) == Some(true))
+    let infos = actions.iter().filter_map(|a| a.commit_info.as_ref());
+    let engine = |info: &serde_json::Value| Some(info.get("engineInfo")?.as_str()?.starts_with(ENGINE));
+    infos.into_iter().any(|info| engine(info) == Some(true) || is_sealed(info))
 }
 
 /// The commits of others at the log's end, in order: those after our own last one. Fails with `Schema` when the log

@@ -4,13 +4,15 @@ pub mod action;
 mod checkpoint;
 pub mod foreign;
 pub mod rewrite;
+pub mod seal;
 mod state;
 
 pub use checkpoint::{checkpoint_lines, clean_up, write_checkpoint};
-pub use state::State;
+pub use state::{is_there, State};
 
 use crate::store::{Staged, Store, RESTORE};
 use action::Action;
+use seal::Link;
 use tidewire_change::{Error, Result};
 
 pub const FOLDER: &str = "_delta_log";
@@ -22,24 +24,16 @@ pub fn commit_name(version: u64) -> String {
     format!("{FOLDER}/{version:020}.json")
 }
 
-/// Puts a version unless somebody else has put it already: false then.
-pub fn put(store: &Store, version: u64, actions: &[Action]) -> Result<bool> {
-    store.put_if_absent(&commit_name(version), &lines(actions)?)
+/// Puts a version, behind the commit of ours `before`, unless somebody else has put it already: none then.
+pub fn put(store: &Store, version: u64, actions: &[Action], before: Option<Link>) -> Result<Option<Link>> {
+    let (bytes, digest) = seal::sealed(actions, before)?;
+    Ok(store.put_if_absent(&commit_name(version), &bytes)?.then_some(Link { version, digest }))
 }
 
-/// Starts to write a commit, whatever version it will become.
-pub fn stage(store: &Store, actions: &[Action]) -> Result<Staged> {
-    store.stage(&format!("{FOLDER}/commit"), &lines(actions)?)
-}
-
-fn lines(actions: &[Action]) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(actions.len() * 512);
-    for action in actions {
-        serde_json::to_writer(&mut bytes, action)
-            .map_err(|e| Error::bug("a log action has no JSON form").caused_by(e))?;
-        bytes.push(b'\n');
-    }
-    Ok(bytes)
+/// Starts to write a commit behind the one of ours `before`, whatever version it will become. With the digest of its bytes.
+pub fn stage(store: &Store, actions: &[Action], before: Option<Link>) -> Result<(Staged, u128)> {
+    let (bytes, digest) = seal::sealed(actions, before)?;
+    Ok((store.stage(&format!("{FOLDER}/commit"), &bytes)?, digest))
 }
 
 /// The actions of a version; none when it doesn't exist.

@@ -1,5 +1,6 @@
 use super::action::{Action, Add, DomainMetadata, Metadata, Protocol, VectorRef};
 use super::rewrite::{self, Rewrite, Word};
+use super::seal::{Chain, Link};
 use super::{checkpoint, parse, FOLDER};
 use crate::store::Store;
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +45,8 @@ pub struct State {
     pub tombstones: HashMap<(Arc<str>, Option<String>), Tombstone>,
     /// The newest checkpoint that was seen.
     pub checkpoint: Option<u64>,
+    /// The last commit of ours, unless it was read from a checkpoint alone.
+    pub last: Option<Link>,
 }
 
 #[derive(Default)]
@@ -89,13 +92,18 @@ impl State {
             names.push(super::commit_name(commit));
             version = Some(commit);
         }
+        let mut chain = Chain::default();
         store.read_all(&names, |name, bytes| {
-            parse(bytes, &store.place(name))?.into_iter().for_each(|a| replay.apply(a));
+            let actions = parse(bytes, &store.place(name))?;
+            let version = version_of(name).ok_or_else(|| Error::bug(format!("{name} isn't a commit's name")))?;
+            chain.take(version, bytes, &actions, |version| store.place(&super::commit_name(version)))?;
+            actions.into_iter().for_each(|a| replay.apply(a));
             Ok(())
         })?;
         let Some(version) = version else { return Ok(None) };
         let place = store.place(FOLDER);
-        let state = replay.state(version, listing.checkpoint.map(|(at, _)| at), &place)?;
+        let mut state = replay.state(version, listing.checkpoint.map(|(at, _)| at), &place)?;
+        state.last = chain.last;
         state.check_readable(&place)?;
         Ok(Some(state))
     }
@@ -223,6 +231,7 @@ impl Replay {
             domains: self.domains,
             tombstones: self.tombstones,
             checkpoint,
+            last: None,
         })
     }
 
@@ -269,6 +278,15 @@ impl Replay {
             Ok(None) => drop(self.domains.insert(domain.domain, domain.configuration)),
         }
     }
+}
+
+/// Is there a log at all?
+pub fn is_there(store: &Store) -> Result<bool> {
+    Ok(store.list(FOLDER)?.iter().any(|file| parse_name(&file.name).is_some()))
+}
+
+fn version_of(name: &str) -> Option<u64> {
+    name.rsplit('/').next().and_then(parse_name).map(|(version, _)| version)
 }
 
 pub(super) enum Kind {

@@ -28,7 +28,13 @@ impl Folder {
 
     pub fn make_folder(&self, name: &str) -> Result<()> {
         let path = self.path(name);
-        fs::create_dir_all(&path).map_err(|e| Error::io(e, path.display()))
+        fs::create_dir_all(&path).map_err(|e| match path.ancestors().find(|p| p.symlink_metadata().is_ok()) {
+            Some(file) if !file.is_dir() => {
+                Error::invalid(format!("{} isn't a folder: tables can't be written into it", file.display()))
+                    .hint("move it away, or give the sink another path")
+            }
+            _ => Error::io(e, path.display()),
+        })
     }
 
     pub fn check_writable(&self, name: &str) -> Result<()> {

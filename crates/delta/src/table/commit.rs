@@ -185,7 +185,7 @@ impl Table {
     /// Puts the next version, once all that it names is durable; when somebody else was faster, looks at what they did.
     pub(super) fn put(&mut self, actions: Vec<Action>, syncing: Vec<Syncing>) -> Result<()> {
         let actions = self.as_readers_see_it(actions)?;
-        let mut staged = log::stage(&self.store, &actions)?;
+        let (mut staged, digest) = log::stage(&self.store, &actions, self.state.last)?;
         // The names of the files in the table's folder.
         let folder = self.store.sync_folder_later(log::FOLDER)?;
         syncing.into_iter().chain([folder]).try_for_each(Syncing::wait)?;
@@ -196,6 +196,7 @@ impl Table {
             if self.store.publish(&staged, &log::commit_name(version))? {
                 moment("delta committed");
                 self.state.apply(version, actions);
+                self.state.last = Some(log::seal::Link { version, digest });
                 return Ok(());
             }
             self.give_way(version)?;

@@ -96,7 +96,7 @@ fn refused(store: &Store, why: &str) -> Error {
 }
 
 impl Table {
-    pub(super) fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 

@@ -201,7 +201,7 @@ impl Table {
             domain(PROGRESS_DOMAIN, &mark)?.into(),
             domain(LAYOUT_DOMAIN, &layout)?.into(),
         ];
-        if !log::put(&store, 0, &actions)? {
+        if log::put(&store, 0, &actions, None)?.is_none() {
             return Err(Error::conflict(format!("{}: somebody else made the table just now", store.root())));
         }
         let Some(state) = State::load(&store, None)? else {

@@ -5,12 +5,13 @@ use super::foreign::Unchecked;
 use super::Table;
 use crate::config::Config;
 use crate::data::{self, Rows};
-use crate::index::{Index, KeyMap, MovedRows, Place};
+use crate::index::{Index, KeyMap, MovedRows, Place, Stamp};
 use crate::key::{copy_key, KeyReader, Secret};
 use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
-use crate::store::{Bucket, Store};
-use std::collections::BTreeMap;
-use tidewire_change::{Key, Result, Row, Schema, TableName};
+use crate::store::{Bucket, Store, RESTORE};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use tidewire_change::{Error, Key, Result, Row, Schema, TableName};
 
 /// Entries that are sorted in memory at once (48 bytes each) while an index is built.
 const ENTRIES_AT_ONCE: usize = 512 * 1024;
@@ -76,8 +77,7 @@ impl Table {
         let (mut index, stamp) = Index::open(self.index_store(), self.config.index_entries)?;
         // Copies of equal rows have numbers that stand in the index alone, so it is whole or it is made anew.
         let numbered = self.layout.schema.key == Key::WholeRow;
-        let usable = |v: u64| v == self.state.version || (v < self.state.version && !numbered);
-        let stamp = stamp.filter(|s| s.table_id == self.state.metadata.id && usable(s.version));
+        let stamp = stamp.filter(|s| self.can_follow(s, numbered));
         let (known, next) = match &stamp {
             Some(stamp) => (stamp.files.clone(), stamp.next_file),
             None => (BTreeMap::new(), 0),
@@ -97,6 +97,16 @@ impl Table {
         self.index_files(&unchecked.files, numbered, Some(&unchecked))
     }
 
+    /// Is the index of this table as it was at some time? Of its own version it must know the same files.
+    fn can_follow(&self, stamp: &Stamp, numbered: bool) -> bool {
+        stamp.table_id == self.state.metadata.id
+            && match stamp.version.cmp(&self.state.version) {
+                Ordering::Less => !numbered,
+                Ordering::Equal => stamp.files.values().collect::<BTreeSet<_>>() == self.state.files.keys().collect(),
+                Ordering::Greater => false,
+            }
+    }
+
     fn index_store(&self) -> Store {
         index_store(&self.config, &self.store, self.name())
     }
@@ -109,8 +119,8 @@ impl Table {
     }
 
     /// Covers no file yet.
-    pub(super) fn stamp_of_nothing(&self) -> crate::index::Stamp {
-        crate::index::Stamp { files: BTreeMap::new(), ..self.stamp() }
+    pub(super) fn stamp_of_nothing(&self) -> Stamp {
+        Stamp { files: BTreeMap::new(), ..self.stamp() }
     }
 
     /// Reads the keys of files into the index, which has none of them. `unchecked`: they are another engine's, and their rows
@@ -152,8 +162,17 @@ impl Table {
             progress.tell(self.name(), self.files.live[file].rows, self.config.now());
         }
         let (entries, stamp) = (entries.finish()?, self.stamp());
-        if let Some(unchecked) = unchecked {
-            unchecked.check_number(self, rows, entries.len())?;
+        match unchecked {
+            Some(unchecked) => unchecked.check_number(self, rows, entries.len())?,
+            None if rows != entries.len() => {
+                let twice = rows - entries.len();
+                let place = self.store.place(crate::log::FOLDER);
+                return Err(Error::invalid(format!(
+                    "{place}: {twice} rows are there once more under the same key: the log isn't what was committed"
+                ))
+                .hint(RESTORE));
+            }
+            None => {}
         }
         match self.index.as_mut() {
             Some(index) => index.add_moved(entries).and_then(|()| index.save(stamp)),

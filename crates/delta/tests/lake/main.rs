@@ -2,6 +2,7 @@
 
 mod bucket;
 mod by_hand;
+mod damage;
 mod faults;
 mod feed;
 mod foreign;

@@ -3,16 +3,26 @@ use super::{Comparison, Difference, DriftKey, Phase, Sides, Step};
 use std::collections::{HashMap, HashSet};
 use tidewire_change::{Datum, Result, Row, RowBuilder};
 use tidewire_connector::{Placed, Selection, What};
+use tidewire_flow::Digest;
 
 /// Keys that are looked at in one scan.
 const KEYS_AT_ONCE: usize = 10_000;
+/// How often both sides are counted again when they don't have as many rows.
+const COUNTS: u32 = 3;
 
 /// A key that differed in a scan.
 struct Candidate {
     key: u128,
     row: Row,
     /// What the last look saw on both sides, if the source stood still during it.
-    last: Option<(Option<u128>, Option<u128>)>,
+    last: Option<(Option<Held>, Option<Held>)>,
+}
+
+/// What one side has under a key: the rows' hashes together, and how many rows. More than one is a fault of that side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    rows: u128,
+    count: u64,
 }
 
 /// What came of candidates.
@@ -45,6 +55,7 @@ pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &m
                 Difference::Differs => comparison.differing += 1,
                 Difference::Missing => comparison.missing += 1,
                 Difference::Extra => comparison.extra += 1,
+                Difference::Twice => comparison.twice += 1,
             }
         }
         let room = sides.terms.keys_listed.saturating_sub(comparison.keys.len());
@@ -54,6 +65,43 @@ pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &m
                 .take(room)
                 .map(|(hash, key)| DriftKey { repaired: sides.terms.repair && !still.contains(&hash), ..key }),
         );
+    }
+    if comparison.twice > 0 {
+        comparison.notes.push(format!(
+            "{} keys are in the copy more than once, which no row that is read again can mend; fix: stop Tidewire, remove \
+             the table in the sink, and start again: it is made anew and read from the source",
+            comparison.twice
+        ));
+    }
+    count(sides, table, comparison, (source, sink)).await
+}
+
+/// Whatever was found key by key, nothing is equal whose rows are not as many, unless they came and went between the scans.
+async fn count(
+    sides: &mut Sides<'_>,
+    table: &Table,
+    comparison: &mut Comparison,
+    mut last: (Vec<Digest>, Vec<Digest>),
+) -> Result<()> {
+    for _ in 0..COUNTS {
+        if comparison.rows_source == comparison.rows_sink || comparison.drift() + comparison.moving > 0 {
+            return Ok(());
+        }
+        let source = sides.digests(Side::Source, table).await?;
+        sides.sink_catches_up(table).await?;
+        let sink = sides.digests(Side::Sink, table).await?;
+        (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
+        let stands_still = last.0 == source && last.1 == sink;
+        if stands_still && comparison.rows_source != comparison.rows_sink {
+            comparison.missing += comparison.rows_source.saturating_sub(comparison.rows_sink);
+            comparison.extra += comparison.rows_sink.saturating_sub(comparison.rows_source);
+            comparison.notes.push("the two sides don't have as many rows, and both stand still".to_string());
+        }
+        last = (source, sink);
+    }
+    if comparison.rows_source != comparison.rows_sink && comparison.drift() == 0 {
+        let note = "rows came and went while the two sides were read; each row that differed was compared by itself";
+        comparison.notes.push(note.to_string());
     }
     Ok(())
 }
@@ -121,12 +169,12 @@ async fn look_at(
     settled: &mut Settled,
 ) -> Result<Vec<Candidate>> {
     let keys: Vec<Row> = some.iter().map(|c| c.row.clone()).collect();
-    let before = hashes(sides, Side::Source, table, keys.clone()).await?;
+    let before = held(sides, Side::Source, table, keys.clone()).await?;
     sides.sink_catches_up(table).await?;
-    let sink = hashes(sides, Side::Sink, table, keys.clone()).await?;
+    let sink = held(sides, Side::Sink, table, keys.clone()).await?;
     let differs = some.iter().any(|c| before.get(&c.key) != sink.get(&c.key));
     let after = match differs {
-        true => hashes(sides, Side::Source, table, keys).await?,
+        true => held(sides, Side::Source, table, keys).await?,
         false => HashMap::new(),
     };
     let mut open = Vec::new();
@@ -139,6 +187,7 @@ async fn look_at(
         let now = stood_still.then_some((source, copy));
         if now.is_some() && now == candidate.last {
             let what = match (source, copy) {
+                (_, Some(copy)) if copy.count > 1 => Difference::Twice,
                 (Some(_), Some(_)) => Difference::Differs,
                 (Some(_), None) => Difference::Missing,
                 _ => Difference::Extra,
@@ -152,14 +201,16 @@ async fn look_at(
     Ok(open)
 }
 
-async fn hashes(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, u128>> {
-    let mut hashes = HashMap::new();
+async fn held(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, Held>> {
+    let mut held: HashMap<u128, Held> = HashMap::new();
     sides
         .scan(side, table, Some(keys), |seen, _| {
-            hashes.insert(seen.key, seen.row);
+            let under_key = held.entry(seen.key).or_default();
+            under_key.rows = under_key.rows.wrapping_add(seen.row);
+            under_key.count += 1;
         })
         .await?;
-    Ok(hashes)
+    Ok(held)
 }
 
 /// Has the rows read again, ahead of everything that the sink holds, and looks what came of it.

@@ -104,13 +104,16 @@ pub struct Comparison {
     pub sink: String,
     pub table: String,
     pub verdict: Verdict,
-    /// Rows that the first scan of each side saw; under load the sides are scanned at different moments.
+    /// Rows that the last scan of each whole side saw; under load the sides are scanned at different moments.
     pub rows_source: u64,
     pub rows_sink: u64,
     /// Drift by kind, as found and not mended.
     pub differing: u64,
     pub missing: u64,
     pub extra: u64,
+    /// Keys that the sink has more than once.
+    #[serde(default)]
+    pub twice: u64,
     pub repaired: u64,
     /// Rows that changed at every look.
     pub moving: u64,
@@ -136,6 +139,8 @@ pub enum Difference {
     Missing,
     /// The sink has a row that the source doesn't have.
     Extra,
+    /// The sink has the key more than once.
+    Twice,
 }
 
 impl Comparison {
@@ -149,6 +154,7 @@ impl Comparison {
             differing: 0,
             missing: 0,
             extra: 0,
+            twice: 0,
             repaired: 0,
             moving: 0,
             keys: Vec::new(),
@@ -158,7 +164,7 @@ impl Comparison {
 
     /// Rows of drift that stand.
     pub fn drift(&self) -> u64 {
-        self.differing + self.missing + self.extra
+        self.differing + self.missing + self.extra + self.twice
     }
 
     fn judge(&mut self) {
