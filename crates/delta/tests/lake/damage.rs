@@ -150,7 +150,7 @@ async fn a_table_whose_folder_goes_while_it_is_written_is_a_missing_one_whatever
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     assert!(error.to_string().contains("the table's folder is gone"), "{error}");
     sink.open().await.unwrap();
-    assert_eq!(sink.missing(), [schema.table.clone()]);
+    assert_eq!(sink.missing(), std::slice::from_ref(&schema.table));
 }
 
 #[tokio::test]
