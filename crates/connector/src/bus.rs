@@ -49,6 +49,9 @@ pub struct Fetched {
     pub messages: Vec<FetchedMessage>,
     pub boundary: Option<Boundary>,
     pub credit: Credit,
+    /// Topics of tables of which messages may be missing before these: they were deleted and made anew. Their tables have to be
+    /// compared. Every offset of such a topic is at least the one told here from now on.
+    pub anew: Vec<(Arc<str>, u64)>,
 }
 
 /// Reads the bus for one sink.

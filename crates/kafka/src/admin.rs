@@ -2,7 +2,9 @@
 
 use crate::client::Client;
 use crate::config::{Cleanup, Config};
-use crate::error::of_wrapper;
+use crate::error::{of_wrapper, MORE_BYTES};
+use crate::raise;
+use crate::topic_ids::topic_ids;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::bindings::rd_kafka_type_t;
 use rdkafka::client::DefaultClientContext;
@@ -54,6 +56,11 @@ impl Admin {
         self.asking.topics(prefix)
     }
 
+    /// See `topic_ids`.
+    pub fn ids(&self, topics: &[&str]) -> Result<HashMap<String, Option<u64>>> {
+        topic_ids(&self.asking, topics)
+    }
+
     /// The settings of topics that are there.
     pub fn settings(&self, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>> {
         if topics.is_empty() {
@@ -86,6 +93,30 @@ impl Admin {
         }
     }
 
+    /// Topics of ours that were made when `max_message` was less take larger ones from now on. `settings`: of the topics that are there.
+    pub fn take_larger(
+        &self,
+        config: &Config,
+        settings: &HashMap<String, HashMap<String, String>>,
+        ours: impl Fn(&str) -> bool,
+    ) {
+        let wanted = config.max_message_bytes + MORE_BYTES;
+        let takes =
+            |of: &HashMap<String, String>| of.get("max.message.bytes").and_then(|bytes| bytes.parse::<usize>().ok());
+        let lower = settings.iter().filter(|(_, of)| takes(of).is_some_and(|bytes| bytes < wanted));
+        for (name, _) in lower.filter(|(name, _)| ours(name)) {
+            match raise::set(&self.asking, name, c"max.message.bytes", &wanted.to_string()) {
+                Ok(()) => {
+                    tracing::info!(topic = name, "the topic's max.message.bytes is {wanted} now, as max_message says")
+                }
+                // What is too large for it is refused with what to do.
+                Err(error) => {
+                    tracing::warn!(topic = name, error = %error, "the topic's max.message.bytes could not be raised to {wanted}")
+                }
+            }
+        }
+    }
+
     pub fn raise(&self, topic: &str, partitions: u32) -> Result<()> {
         let more = NewPartitions::new(topic, partitions as usize);
         let asked = self.runtime.block_on(self.client.create_partitions([&more], &options()));
@@ -110,7 +141,7 @@ pub(crate) fn internal(name: String, config: &Config) -> Wanted {
     let settings = vec![
         ("cleanup.policy", "compact".to_string()),
         ("segment.bytes", (16 << 20).to_string()),
-        ("max.message.bytes", (config.max_message_bytes + 65_536).to_string()),
+        ("max.message.bytes", (config.max_message_bytes + MORE_BYTES).to_string()),
         ("message.timestamp.type", "LogAppendTime".to_string()),
     ];
     Wanted { name, partitions: 1, settings }
@@ -121,7 +152,7 @@ pub(crate) fn aging(name: String, partitions: u32, config: &Config) -> Wanted {
     let settings = vec![
         ("cleanup.policy", "delete".to_string()),
         ("retention.ms", config.retention.as_millis().to_string()),
-        ("max.message.bytes", (config.max_message_bytes + 65_536).to_string()),
+        ("max.message.bytes", (config.max_message_bytes + MORE_BYTES).to_string()),
         ("message.timestamp.type", "LogAppendTime".to_string()),
     ];
     Wanted { name, partitions, settings }

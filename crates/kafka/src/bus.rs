@@ -4,6 +4,7 @@ use crate::follow::Follower;
 use crate::format;
 use crate::lag;
 use crate::reader::KafkaReader;
+use crate::records;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,8 +140,9 @@ impl BusWriter for KafkaBus {
     fn ends(&self) -> BoxFuture<'_, Result<BTreeMap<TopicPartition, u64>>> {
         let runtime = Handle::current();
         let ends = |config: Config| {
-            let ends = watermarks(&config, runtime)?.into_iter();
-            Ok(ends.map(|(at, (_, end))| (at, end)).collect())
+            let (ends, lives) = (watermarks(&config, runtime)?.into_iter(), whole::lives(&config)?);
+            let life = |at: &TopicPartition| lives.get(&*at.topic).copied().unwrap_or(0);
+            Ok(ends.map(|(at, (_, end))| (at.clone(), records::with_life(life(&at), end))).collect())
         };
         Box::pin(self.blocking(ends))
     }
@@ -149,7 +151,8 @@ impl BusWriter for KafkaBus {
         let runtime = Handle::current();
         let all_begin_at_0 = |config: Config| {
             let found = watermarks(&config, runtime)?;
-            Ok(found.values().all(|(low, _)| *low == 0))
+            // A topic that was deleted lacks what it had.
+            Ok(whole::lives(&config)?.is_empty() && found.values().all(|(low, _)| *low == 0))
         };
         Box::pin(self.blocking(all_begin_at_0))
     }

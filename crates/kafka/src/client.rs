@@ -25,6 +25,8 @@ unsafe impl Send for Client {}
 pub(crate) struct Notes {
     /// The last error that concerns the client as a whole.
     trouble: Mutex<Option<Fault>>,
+    /// Where they are sought.
+    brokers: String,
     pub reports: Mutex<Reports>,
 }
 
@@ -50,7 +52,8 @@ impl Client {
             Error::invalid(format!("a setting isn't taken: {what}")).context("bus.kafka")
         })?;
         let native = ManuallyDrop::new(native);
-        let notes = Box::<Notes>::default();
+        let brokers = settings.get("bootstrap.servers").unwrap_or_default().to_string();
+        let notes = Box::new(Notes { brokers, ..Notes::default() });
         let mut text = [0 as c_char; 512];
         // SAFETY: the configuration is ours until `rd_kafka_new` takes it; the callbacks get the address of `notes`, which
         // lives as long as the client.
@@ -213,7 +216,11 @@ extern "C" fn on_log(_: *const c::rd_kafka_t, level: c_int, facility: *const c_c
 extern "C" fn on_error(_: *mut c::rd_kafka_t, code: c_int, reason: *const c_char, notes: *mut c_void) {
     // SAFETY: `notes` is what `Client::new` gave; the reason lives during the call.
     let (notes, reason) = unsafe { (&*(notes as *const Notes), CStr::from_ptr(reason).to_string_lossy()) };
-    let fault = Fault::known(code, reason.into_owned());
+    let fault = Fault::known(code, reason.clone().into_owned());
+    let fault = match fault.is_vague() {
+        true => Fault::known(code, format!("{reason} (bus.kafka.brokers: {})", notes.brokers)),
+        false => fault,
+    };
     if fault.concerns_the_client() {
         let mut trouble = locked(&notes.trouble);
         // That no broker is left is told behind the reason.
@@ -237,7 +244,10 @@ extern "C" fn on_report(_: *mut c::rd_kafka_t, message: *const c::rd_kafka_messa
             }
         }
         Some(fault) => {
-            reports.failed.get_or_insert(fault);
+            // SAFETY: the handle of the message's topic is there as long as the message.
+            let topic = unsafe { CStr::from_ptr(c::rd_kafka_topic_name(message.rkt)) }.to_string_lossy();
+            let bytes = message.len + message.key_len;
+            reports.failed.get_or_insert_with(|| fault.of_message(&topic, bytes));
         }
     }
 }

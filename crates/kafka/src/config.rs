@@ -152,6 +152,8 @@ impl Config {
             settings.set("transaction.timeout.ms", "60000");
         }
         settings.set("message.timeout.ms", "30000");
+        // A topic that somebody deleted is made anew by us, as it should be.
+        settings.set("allow.auto.create.topics", "false").set("topic.metadata.propagation.max.ms", "5000");
         settings.set("message.max.bytes", (self.max_message_bytes + 65_536).min(1_000_000_000).to_string());
         settings.set(
             "queue.buffering.max.kbytes",

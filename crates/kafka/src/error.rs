@@ -25,6 +25,9 @@ const QUEUE_FULL: c_int = -184;
 const AUTO_OFFSET_RESET: c_int = -140;
 const PARTITION_EOF: c_int = -191;
 
+/// What a message needs beside key and value, at most.
+pub(crate) const MORE_BYTES: usize = 65_536;
+
 impl Fault {
     /// None: no error.
     pub fn of(code: c::rd_kafka_resp_err_t) -> Option<Fault> {
@@ -36,6 +39,25 @@ impl Fault {
 
     pub fn known(code: c_int, text: String) -> Fault {
         Fault { code, text }
+    }
+
+    /// With the topic, and what about the message is refused.
+    pub fn of_message(self, topic: &str, bytes: usize) -> Fault {
+        let text = match self.is_too_large() {
+            true => format!(
+                "{}: a message of {bytes} bytes for the topic {topic}, whose max.message.bytes is less (kafka-configs --alter \
+                 --entity-type topics --entity-name {topic} --add-config max.message.bytes={})",
+                self.text,
+                bytes + MORE_BYTES
+            ),
+            false => format!("{} (topic {topic})", self.text),
+        };
+        Fault { text, ..self }
+    }
+
+    pub fn is_too_large(&self) -> bool {
+        // 10: MSG_SIZE_TOO_LARGE, 18: RECORD_LIST_TOO_LARGE
+        matches!(self.code, 10 | 18)
     }
 
     pub fn is_unknown_topic(&self) -> bool {
@@ -92,9 +114,14 @@ impl Fault {
             29 | 30 | 31 | 53 => {
                 "give the user rights on the topics, the transactional id and the groups of the pipeline"
             }
-            10 | 18 => "raise bus.kafka.max_message and the topic's max.message.bytes, or leave the table out",
+            10 | 18 => {
+                "raise the topic's max.message.bytes (and the brokers' message.max.bytes), or leave the table out"
+            }
             38 => "set bus.kafka.replication to at most the number of brokers",
             ALL_BROKERS_DOWN | TRANSPORT | TIMED_OUT | RESOLVE => "is Kafka up, and bus.kafka.brokers its address?",
+            3 | UNKNOWN_TOPIC => {
+                "was the topic deleted? the process that captures makes it anew, and its table is compared and mended"
+            }
             32 => "the topic's settings refuse the messages: compare them with those of topics that tidewire made",
             _ => "",
         }

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::consumer::Event;
 use crate::names::kafka_topic;
+use crate::records::Header;
 use crate::whole;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -31,6 +32,10 @@ impl Follower {
         let work = move || {
             while !told.is_closed() {
                 let polled = consumer.poll(POLL, |event| match event {
+                    Event::Message { partition, offset, header, .. } if header.and_then(Header::decode).is_none() => {
+                        whole::foreign(&name, partition, offset);
+                        Ok(())
+                    }
                     Event::Message { partition, offset, key, value, header, timestamp_ms, .. } => {
                         let (key, timestamp) = whole::content(key, header, timestamp_ms);
                         let value = Bytes::copy_from_slice(value);

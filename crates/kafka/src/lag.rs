@@ -4,17 +4,24 @@ use crate::config::Config;
 use crate::consumer::Consumer;
 use crate::names::kafka_topic;
 use crate::reader::group_of;
-use crate::records::{Ends, MARKS, PROGRESS};
+use crate::records::{self, Ends, MARKS, PROGRESS};
 use crate::whole;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Progress, Result, TopicPartition};
+use tidewire_change::{Error, Progress, Result, TopicPartition};
 use tidewire_connector::Lag;
 
 const LOOK_BYTES: usize = 4 << 20;
 
 /// Per partition of the tables' topics. Blocks.
 pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+    if whole::state(config)?.is_none() {
+        return Err(Error::unavailable(format!(
+            "the bus isn't made yet: there are no topics {}.*",
+            config.topic_prefix
+        ))
+        .hint("start the process that captures (tidewire run, or tidewire capture): it makes them"));
+    }
     let asking = Consumer::new(&config.consumer(&group_of(config, sink), LOOK_BYTES))?;
     let tables = whole::tables(config)?;
     let mut places = Vec::new();
@@ -32,7 +39,16 @@ pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition
             lags.insert(place, Lag { next: *next, end: *next, ..Lag::default() });
         }
     }
-    for append in appends_behind(config, noted.last().copied().flatten())? {
+    let lives = whole::lives(config)?;
+    for mut append in appends_behind(config, noted.last().copied().flatten())? {
+        let told = std::mem::take(&mut append.lives);
+        let is_gone = |topic: &String| told.get(topic) != lives.get(topic);
+        append.ends.retain(|topic, _| !is_gone(topic));
+        // What was noted of a life before says nothing.
+        lags.retain(|place, lag| {
+            let end = append.ends.get(&*place.topic).and_then(|ends| ends.get(&place.partition));
+            !(told.contains_key(&*place.topic) && lag.records == 0 && end.is_some_and(|end| lag.next >= *end))
+        });
         count(&mut lags, append);
     }
     Ok(lags)
@@ -49,33 +65,32 @@ pub(crate) fn rewound(config: &Config, mut progress: Progress, to: &BTreeMap<Top
     let mut consumer = whole::consumer(config)?;
     let name = kafka_topic(&config.topic_prefix, PROGRESS);
     let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(progress) };
-    let (mut first, mut fault) = (known.max(low), None);
+    let mut first = known.max(low);
     if low < high {
-        whole::read(&mut consumer, &name, &[(0, Some(low))], |message| {
+        whole::read(&mut consumer, &name, &[(0, Some(low))], |message, _| {
             if message.offset >= first {
                 return;
             }
-            match Ends::decode(&message.value, message.offset) {
-                Ok(ends) if reaches(&ends, to) => first = message.offset,
-                Ok(_) => {}
-                Err(error) => fault = Some(error),
+            if Ends::decode(&message.value).is_some_and(|ends| reaches(&ends, to)) {
+                first = message.offset;
             }
         })?;
     }
     progress.offsets.insert(mark, first);
-    fault.map_or(Ok(progress), Err)
+    Ok(progress)
 }
 
 fn reaches(ends: &Ends, to: &BTreeMap<TopicPartition, u64>) -> bool {
     let end = |place: &TopicPartition| ends.ends.get(&*place.topic)?.get(&place.partition).copied();
-    to.iter().any(|(place, offset)| end(place).is_some_and(|end| end > *offset))
+    let reaches = |place: &TopicPartition, end, offset| records::with_life(ends.life(&place.topic), end) > offset;
+    to.iter().any(|(place, offset)| end(place).is_some_and(|end| reaches(place, end, *offset)))
 }
 
 /// Per partition of the tables' topics the first message that is there, or that came at this time (milliseconds since 1970 UTC) or
 /// later; none: there is no such message. Blocks.
 pub(crate) fn starts(config: &Config, at_ms: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
     let asking = whole::consumer(config)?;
-    let mut starts = BTreeMap::new();
+    let (mut starts, lives) = (BTreeMap::new(), whole::lives(config)?);
     for (name, topic) in whole::tables(config)? {
         let topic: Arc<str> = topic.into();
         let partitions = asking.client().partitions(&name)?.unwrap_or(0);
@@ -90,7 +105,9 @@ pub(crate) fn starts(config: &Config, at_ms: Option<i64>) -> Result<BTreeMap<Top
             }
         };
         let place = |partition| TopicPartition { topic: topic.clone(), partition };
-        starts.extend((0..partitions).zip(found).map(|(partition, start)| (place(partition), start)));
+        let life = lives.get(&*topic).copied().unwrap_or(0);
+        let of_life = |start: Option<u64>| start.map(|start| records::with_life(life, start));
+        starts.extend((0..partitions).zip(found).map(|(partition, start)| (place(partition), of_life(start))));
     }
     Ok(starts)
 }
@@ -101,16 +118,13 @@ fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<Ends>> {
     let name = kafka_topic(&config.topic_prefix, PROGRESS);
     let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(Vec::new()) };
     let from = mark.unwrap_or(low).max(low);
-    let (mut appends, mut fault) = (Vec::new(), None);
+    let mut appends = Vec::new();
     if from < high {
-        whole::read(&mut consumer, &name, &[(0, Some(from))], |message| {
-            match Ends::decode(&message.value, message.offset) {
-                Ok(ends) => appends.push(ends),
-                Err(error) => fault = Some(error),
-            }
+        whole::read(&mut consumer, &name, &[(0, Some(from))], |message, _| {
+            appends.extend(Ends::decode(&message.value))
         })?;
     }
-    fault.map_or(Ok(appends), Err)
+    Ok(appends)
 }
 
 fn count(lags: &mut BTreeMap<TopicPartition, Lag>, append: Ends) {

@@ -53,6 +53,10 @@ pub(crate) struct Merge {
     /// The record of `__progress` behind the last append that was given out whole.
     next_append: u64,
     bytes: usize,
+    /// Topics that were made anew, and their new lives: told before anything else.
+    anew: Vec<(Arc<str>, u32)>,
+    /// The lives of topics that were told of.
+    told: HashMap<Arc<str>, u32>,
 }
 
 /// What is given out at once.
@@ -63,14 +67,17 @@ pub(crate) struct Given {
     pub boundary: Option<Boundary>,
     /// See `Merge::next_append`.
     pub next_append: u64,
+    /// It comes alone.
+    pub anew: Vec<(Arc<str>, u32)>,
 }
 
 /// A partition that is to be read from here on; none: from its first message.
 pub(crate) type Begin = (TopicPartition, Option<u64>);
 
 impl Merge {
-    pub fn new(wanted: BTreeMap<TopicPartition, u64>, floor: Boundary, next_append: u64) -> Merge {
-        Merge { wanted, floor, next_append, ..Merge::default() }
+    /// Where the reader begins.
+    pub fn start(&mut self, wanted: BTreeMap<TopicPartition, u64>, floor: Boundary, next_append: u64) {
+        (self.wanted, self.floor, self.next_append) = (wanted, floor, next_append);
     }
 
     /// Bytes of messages that wait.
@@ -129,6 +136,31 @@ impl Merge {
         fresh
     }
 
+    /// Messages of a topic are gone: it was deleted, and `life` is what it lives now.
+    pub fn is_anew(&mut self, topic: &str, life: u32) {
+        let topic = self.name(topic);
+        if self.told.insert(topic.clone(), life) != Some(life) {
+            self.anew.push((topic, life));
+        }
+    }
+
+    /// Nothing of what is known of a topic's partitions holds any more, nor is it waited for. Returns those that were read.
+    pub fn forget(&mut self, topic: &str) -> Vec<TopicPartition> {
+        self.wanted.retain(|place, _| *place.topic != *topic);
+        let parts: Vec<usize> =
+            self.by_place.iter().filter(|(place, _)| *place.topic == *topic).map(|(_, part)| *part).collect();
+        self.by_place.retain(|place, _| *place.topic != *topic);
+        for append in &mut self.appends {
+            append.ends.retain(|(part, _)| !parts.contains(part));
+        }
+        for part in &parts {
+            let part = &mut self.parts[*part];
+            self.bytes -= std::mem::take(&mut part.bytes);
+            part.waiting.clear();
+        }
+        parts.into_iter().map(|part| self.parts[part].place.clone()).collect()
+    }
+
     /// Where to go on with a partition that wasn't read for a while; none: at its start.
     pub fn reached(&self, place: &TopicPartition) -> Option<u64> {
         self.part(place).and_then(|part| self.parts[part].reached)
@@ -157,6 +189,10 @@ impl Merge {
     /// something that comes first hasn't come yet.
     pub fn take(&mut self, most: usize) -> Option<Given> {
         let mut given = Given { next_append: self.next_append, ..Given::default() };
+        if !self.anew.is_empty() {
+            given.anew = std::mem::take(&mut self.anew);
+            return Some(given);
+        }
         let mut is_news = false;
         while given.bytes < most {
             // What is given out ends at its boundary, if it has one.

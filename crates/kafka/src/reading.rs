@@ -4,15 +4,16 @@ use crate::client::locked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Queue};
 use crate::from_json::FromJson;
-use crate::merge::{Given, Merge, Waiting};
+use crate::lives::{life, of_this_life};
+use crate::merge::{Begin, Given, Merge, Waiting};
 use crate::names::kafka_topic;
 use crate::records::{self, Ends, Header, MARKS, PROGRESS};
 use crate::whole;
 use bytes::Bytes;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::Duration;
-use tidewire_change::{topic, Error, Progress, Result, TopicPartition};
+use tidewire_change::{topic, Error, ErrorKind, Progress, Result, TopicPartition};
 use tidewire_connector::{Budget, Credit, Fetched, FetchedMessage};
 use tokio::sync::{mpsc as channel, oneshot};
 
@@ -78,6 +79,8 @@ struct Open {
     /// Ready, but the sink has no room or no credit for it.
     held: Option<(Fresh, usize)>,
     from_json: FromJson,
+    /// Of the topics that were made anew: how often.
+    lives: HashMap<String, u32>,
 }
 
 impl Reading {
@@ -149,12 +152,21 @@ impl Reading {
             from => from.unwrap_or(low),
         };
         consumer.add(&[(&name, 0, Some(from))])?;
-        let wanted = progress.offsets.iter().filter(|(place, _)| records::is_delivered(&place.topic));
-        let wanted = wanted.map(|(place, next)| (place.clone(), *next)).collect();
+        let (mut merge, lives) = (Merge::default(), whole::lives(&self.config)?);
+        let mut wanted = BTreeMap::new();
+        for (place, next) in progress.offsets.iter().filter(|(place, _)| records::is_delivered(&place.topic)) {
+            let ((life, next), now) = (records::of_life(*next), life(&lives, &place.topic));
+            if life < now {
+                merge.is_anew(&place.topic, now);
+            } else if next > 0 {
+                wanted.insert(place.clone(), next);
+            }
+        }
+        merge.start(wanted, progress.boundary, from);
         *locked(&self.wake.0) = Some(consumer.queue());
         self.open = Some(Open {
             consumer,
-            merge: Merge::new(wanted, progress.boundary, from),
+            merge,
             bus: state.bus,
             progress: name,
             names: HashMap::new(),
@@ -164,6 +176,7 @@ impl Reading {
             progress_next: from,
             held: None,
             from_json: FromJson::default(),
+            lives,
         });
         Ok((state.bus, from))
     }
@@ -187,7 +200,8 @@ impl Reading {
     fn note(&mut self, progress: &Progress) {
         let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
         let name = |topic: &str| kafka_topic(&self.config.topic_prefix, topic);
-        let mut offsets: Vec<_> = tables.map(|(place, next)| (name(&place.topic), place.partition, *next)).collect();
+        let tables = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1));
+        let mut offsets: Vec<_> = tables.collect();
         // How far it is in `__progress`: what the lag is counted from.
         let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 });
         offsets.extend(mark.map(|next| (name(PROGRESS), 0, *next)));
@@ -213,7 +227,14 @@ impl Reading {
             return Ok(());
         }
         open.balance(self.share / 2)?;
-        open.read(&self.config.topic_prefix, &self.topics)
+        let read = open.read(&self.config.topic_prefix, &self.topics);
+        read.map_err(|error| match error.kind() {
+            // The next seek knows it.
+            ErrorKind::Lost if whole::lives(&self.config).is_ok_and(|lives| lives != open.lives) => {
+                Error::unavailable(format!("the topic was deleted and made anew: {}", error.message()))
+            }
+            _ => error,
+        })
     }
 }
 
@@ -236,8 +257,14 @@ fn hand_out(
 
 impl Open {
     fn fresh(&mut self, given: Given, config: &Config) -> Result<(Fresh, usize)> {
-        let messages = self.from_json.all(given.messages, config)?;
-        let fetched = Fetched { messages, boundary: given.boundary, credit: Credit::none() };
+        let mut messages = self.from_json.all(given.messages, config)?;
+        if !self.lives.is_empty() {
+            for message in &mut messages {
+                message.offset = records::with_life(life(&self.lives, &message.topic), message.offset);
+            }
+        }
+        let anew = given.anew.into_iter().map(|(topic, life)| (topic, records::with_life(life, 0))).collect();
+        let fetched = Fetched { messages, boundary: given.boundary, credit: Credit::none(), anew };
         Ok((Fresh { fetched, bus: self.bus, next_append: given.next_append }, given.bytes))
     }
 
@@ -282,8 +309,8 @@ impl Open {
     }
 
     fn read(&mut self, prefix: &str, topics: &Option<BTreeSet<String>>) -> Result<()> {
-        let Open { consumer, merge, progress, progress_next, names, topics: known, .. } = self;
-        let mut begin = Vec::new();
+        let Open { consumer, merge, progress, progress_next, topics: known, lives, .. } = self;
+        let (mut begin, mut gone) = (Vec::new(), Vec::new());
         let wants = |name: &str| name == topic::SCHEMAS || topics.as_ref().is_none_or(|topics| topics.contains(name));
         consumer.poll(POLL, |event| {
             match event {
@@ -293,7 +320,17 @@ impl Open {
                         return Ok(());
                     }
                     *progress_next = offset + 1;
-                    begin.extend(merge.append(offset, Ends::decode(value, offset)?, wants));
+                    let Some(mut ends) = Ends::decode(value) else {
+                        whole::foreign(topic, 0, offset);
+                        return Ok(());
+                    };
+                    for topic in of_this_life(&mut ends, lives, merge, wants) {
+                        let is_new = |place: &TopicPartition| begin.iter().any(|(new, _): &Begin| new == place);
+                        gone.extend(merge.forget(&topic).into_iter().filter(|place| !is_new(place)));
+                        begin.retain(|(place, _): &Begin| *place.topic != *topic);
+                        known.retain(|_, ours| **ours != *topic);
+                    }
+                    begin.extend(merge.append(offset, ends, wants));
                 }
                 Event::Message { topic, partition, offset, key, value, header, timestamp_ms } => {
                     let Some(part) = part(merge, known, topic, partition) else { return Ok(()) };
@@ -301,7 +338,13 @@ impl Open {
                     // What another program wrote comes right behind what it stands behind.
                     let header = header.and_then(Header::decode);
                     let (index, form) = header.map_or((0, None), |header| (header.index, header.form));
-                    let (topic, value) = (merge.place(part).topic.clone(), Bytes::copy_from_slice(value));
+                    let (name, topic) = (topic, merge.place(part).topic.clone());
+                    let is_foreign = header.is_none() && topic::is_internal(&topic);
+                    if is_foreign {
+                        whole::foreign(name, partition, offset);
+                    }
+                    // Without a value it says nothing.
+                    let value = if is_foreign { Bytes::new() } else { Bytes::copy_from_slice(value) };
                     let message = FetchedMessage { topic, partition, offset, key, value, timestamp };
                     merge.message(part, Waiting { index, form, message });
                 }
@@ -326,7 +369,20 @@ impl Open {
         if let Some(fault) = consumer.client().trouble() {
             return Err(fault.error("reading"));
         }
-        for (place, _) in &begin {
+        self.read_others(prefix, &gone, &begin)
+    }
+
+    /// `gone`: partitions of topics that were deleted.
+    fn read_others(&mut self, prefix: &str, gone: &[TopicPartition], begin: &[Begin]) -> Result<()> {
+        let Open { consumer, names, topics: known, paused, .. } = self;
+        let is_read = |place: &&TopicPartition| !paused.contains(place) && names.contains_key(&place.topic);
+        let read = gone.iter().filter(is_read).map(|place| (names[&place.topic].as_str(), place.partition));
+        let read: Vec<_> = read.collect();
+        if !read.is_empty() {
+            consumer.remove(&read)?;
+        }
+        paused.retain(|place| !gone.contains(place));
+        for (place, _) in begin {
             let name = kafka_topic(prefix, &place.topic);
             known.insert(name.clone(), place.topic.clone());
             names.insert(place.topic.clone(), name);

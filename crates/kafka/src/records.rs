@@ -10,7 +10,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Result, SchemaId};
 
 pub(crate) const CHECKPOINT: &str = "__checkpoint";
@@ -98,6 +98,9 @@ pub(crate) struct Ends {
     /// The earliest time of its messages, microseconds since 1970 UTC.
     #[serde(default)]
     pub at: i64,
+    /// Of topics that were made anew: how often (see `Named`). All offsets above are of that one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lives: BTreeMap<String, u32>,
 }
 
 impl Ends {
@@ -105,12 +108,67 @@ impl Ends {
         serde_json::to_vec(self).map_err(|error| Error::bug("a record of progress has no JSON form").caused_by(error))
     }
 
-    pub fn decode(value: &[u8], offset: u64) -> Result<Ends> {
-        serde_json::from_slice(value).map_err(|error| {
-            Error::invalid(format!("the record {offset} of the topic {PROGRESS} can't be read: {error}"))
-                .hint("was something else written to it? nothing but tidewire may")
-        })
+    /// None: another program wrote it.
+    pub fn decode(value: &[u8]) -> Option<Ends> {
+        serde_json::from_slice(value).ok()
     }
+
+    pub fn life(&self, topic: &str) -> u32 {
+        self.lives.get(topic).copied().unwrap_or(0)
+    }
+}
+
+/// What `__topics` tells of a topic in Kafka.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Ours.
+    pub topic: String,
+    /// None: it isn't known, or the topic was deleted and not made anew yet.
+    pub id: Option<u64>,
+    /// How often it was deleted and made anew.
+    pub life: u32,
+}
+
+impl Named {
+    /// It was deleted, or is another one by now. `ids`: of the topics that are there.
+    pub fn is_gone(&self, ids: &HashMap<String, Option<u64>>, name: &str) -> bool {
+        match (self.id, ids.get(name)) {
+            (Some(known), Some(Some(id))) => known != *id,
+            (Some(_), None) => true,
+            _ => false,
+        }
+    }
+
+    pub fn value(&self, name: &str) -> Bytes {
+        format!("{name}\n{}\n{}", self.id.unwrap_or(0), self.life).into()
+    }
+
+    /// Kafka's name, and what is told of it. Before there were ids the name stood alone.
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<(String, Named)> {
+        let (topic, value) = (std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?);
+        let mut lines = value.split('\n');
+        let name = lines.next().filter(|name| !name.is_empty() && !topic.is_empty())?;
+        let (id, life) = match (lines.next(), lines.next(), lines.next()) {
+            (None, ..) => (0, 0),
+            (Some(id), Some(life), None) => (id.parse().ok()?, life.parse().ok()?),
+            _ => return None,
+        };
+        let id = Some(id).filter(|id: &u64| *id != 0);
+        Some((name.to_string(), Named { topic: topic.to_string(), id, life }))
+    }
+}
+
+/// Sinks keep an offset together with its topic's life: one of a topic that was deleted isn't taken for one of the topic that has its
+/// name now, and offsets never go back.
+const LIFE_SHIFT: u32 = 44;
+
+pub(crate) fn with_life(life: u32, offset: u64) -> u64 {
+    u64::from(life) << LIFE_SHIFT | offset
+}
+
+/// The life and Kafka's offset.
+pub(crate) fn of_life(offset: u64) -> (u32, u64) {
+    ((offset >> LIFE_SHIFT) as u32, offset & ((1 << LIFE_SHIFT) - 1))
 }
 
 /// Is it read by sinks? The other internal topics are for the pipeline alone.
@@ -126,7 +184,7 @@ pub(crate) struct Form {
 }
 
 /// What the header of a message tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Its number in the append.
     pub index: u32,
@@ -213,16 +271,28 @@ mod tests {
     }
 
     #[test]
+    fn names_and_lives_of_topics_come_back_as_they_were() {
+        let named = Named { topic: "public.a b".into(), id: Some(u64::MAX), life: 3 };
+        let told = |value: &[u8]| Named::decode(b"public.a b", value);
+        assert_eq!(told(&named.value("shop.public.a_b")), Some(("shop.public.a_b".into(), named)));
+        let before = Named { topic: "public.a b".into(), id: None, life: 0 };
+        assert_eq!(told(b"shop.public.a_b"), Some(("shop.public.a_b".into(), before)));
+        assert!(told(b"x\ny").is_none() && told(b"").is_none() && told(b"x\n1\n2\n3").is_none());
+        assert_eq!((of_life(with_life(3, 70)), with_life(0, 70)), ((3, 70), 70));
+        assert!(with_life(1, 0) > with_life(0, 1 << 40) && i64::try_from(with_life(1000, 5)).is_ok());
+    }
+
+    #[test]
     fn ends_and_headers_come_back_as_they_were() {
         let mut ends =
             Ends { boundary: Some(Boundary { position: Position::new(5, 1), complete_through: 3 }), ..Ends::default() };
         ends.ends.entry("public.orders".into()).or_default().insert(2, 40);
         ends.counts.entry("public.orders".into()).or_default().insert(2, 3);
         ends.at = -7;
-        assert_eq!(Ends::decode(&ends.encode().unwrap(), 0).unwrap(), ends);
-        assert!(Ends::decode(b"[]", 0).is_err());
+        assert_eq!(Ends::decode(&ends.encode().unwrap()).unwrap(), ends);
+        assert!(Ends::decode(b"[]").is_none() && Ends::decode(b"x").is_none());
         let of_before = br#"{"boundary":null,"ends":{"s.t":{"0":4}}}"#;
-        assert_eq!(Ends::decode(of_before, 0).unwrap().ends["s.t"][&0], 4);
+        assert_eq!(Ends::decode(of_before).unwrap().ends["s.t"][&0], 4);
         for form in [None, Some(Form { schema: SchemaId(u64::MAX - 1), number: 513 })] {
             let header = Header { index: 7, timestamp: -9, form };
             assert_eq!(Header::decode(header.encode().as_slice()), Some(header));

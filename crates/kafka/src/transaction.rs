@@ -1,7 +1,7 @@
 //! One group of appends as one Kafka transaction.
 
 use crate::producer::{Failure, Produced, Producer, Topic};
-use crate::records::{self, Ends, State};
+use crate::records::{self, Ends, Header, HeaderBytes, State};
 use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
 use tidewire_change::{topic, Boundary, Checkpoint, Error, Message, Result};
@@ -12,6 +12,8 @@ pub(crate) struct Target {
     pub handle: Topic,
     pub is_compacted: bool,
     pub partitions: u32,
+    /// See `records::Named`.
+    pub life: u32,
 }
 
 /// What becomes durable together.
@@ -74,10 +76,10 @@ pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> 
         State { checkpoint: group.checkpoint.clone().or(books.state.checkpoint.clone()), ..books.state.clone() };
     producer.begin().map_err(|failure| broken("begin", failure))?;
     if let Err(stopped) = fill(sending, group, books, &state) {
-        let is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
+        let mut is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
         if !is_fenced {
-            // The next producer ends what can't be ended here.
-            let _ = producer.abort(END_MS);
+            // The next producer ends what can't be ended here. That another one captures may be told here first.
+            is_fenced = producer.abort(END_MS).is_err_and(|failure| failure.fault.is_fenced());
         }
         return Err(Broken { error: stopped.error("append"), is_fenced });
     }
@@ -98,6 +100,10 @@ fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -
         if records::is_delivered(topic) {
             let known = told.ends.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
             *known = (*known).max(end);
+            let life = sending.targets.get(topic).map_or(0, |target| target.life);
+            if life > 0 {
+                told.lives.insert(topic.to_string(), life);
+            }
             *told.counts.entry(topic.to_string()).or_default().entry(*partition).or_insert(0) += count;
         }
     }
@@ -106,18 +112,20 @@ fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -
     let boundary = group.checkpoint.as_ref().filter(|_| group.at_boundary);
     told.boundary = boundary.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
     producer.start();
+    let header = Header::default().encode();
     if group.checkpoint.is_some() || *state != books.state {
-        producer.produce(&record(books.checkpoint, Some(b"state"), &state.encode()))?;
+        producer.produce(&record(books.checkpoint, Some(b"state"), &state.encode(), &header))?;
     }
     if told.boundary.is_some() || !told.ends.is_empty() {
-        producer.produce(&record(books.progress, None, &told.encode()?))?;
+        producer.produce(&record(books.progress, None, &told.encode()?, &header))?;
     }
     producer.settle()?;
     Ok(())
 }
 
-fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8]) -> Produced<'a> {
-    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header: &[], other_header: None, slot: 0 }
+fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8], header: &'a HeaderBytes) -> Produced<'a> {
+    let header = header.as_slice();
+    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, slot: 0 }
 }
 
 fn end(producer: &Producer) -> Result<(), Broken> {
@@ -144,14 +152,24 @@ fn broken(what: &str, failure: Failure) -> Broken {
 /// The state's first record under a new owner.
 pub(crate) fn claim(producer: &Producer, books: &mut Books, state: State) -> Result<(), Broken> {
     books.state = State::default();
-    producer.begin().map_err(|failure| broken("begin", failure))?;
-    producer.start();
-    let value: Bytes = state.encode();
-    let record = record(books.checkpoint, Some(b"state"), &value);
-    if let Err(fault) = producer.produce(&record).and_then(|()| producer.settle().map(|_| ())) {
-        return Err(Broken { is_fenced: fault.is_fenced(), error: fault.error("taking over the bus") });
-    }
-    end(producer)?;
+    write(producer, books.checkpoint, &[(Bytes::from_static(b"state"), state.encode())], "taking over the bus")?;
     books.state = state;
     Ok(())
+}
+
+/// Records of one of the bus's own topics, in a transaction of their own.
+pub(crate) fn write(
+    producer: &Producer,
+    topic: Topic,
+    records: &[(Bytes, Bytes)],
+    doing: &'static str,
+) -> Result<(), Broken> {
+    producer.begin().map_err(|failure| broken("begin", failure))?;
+    producer.start();
+    let header = Header::default().encode();
+    let mut sent = records.iter().map(|(key, value)| producer.produce(&record(topic, Some(key), value, &header)));
+    if let Err(fault) = sent.try_for_each(|sent| sent).and_then(|()| producer.settle().map(|_| ())) {
+        return Err(Broken { is_fenced: fault.is_fenced(), error: fault.error(doing) });
+    }
+    end(producer)
 }

@@ -1,12 +1,13 @@
 //! Reading a topic for what it says now: whole, or its last message.
 
+use crate::client::locked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event};
 use crate::names::kafka_topic;
-use crate::records::{self, Header, State, CHECKPOINT, TOPICS};
+use crate::records::{self, Header, Named, State, CHECKPOINT, TOPICS};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidewire_change::{topic, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
@@ -15,6 +16,9 @@ use tidewire_envelope::native;
 /// Without any sign of life for so long the brokers are taken for gone.
 const PATIENCE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(100);
+
+/// So many foreign messages are told of; who goes on writing knows by then.
+const FOREIGN_TOLD: usize = 1000;
 
 /// Bytes that a look may hold in librdkafka.
 const LOOK_BYTES: usize = 4 << 20;
@@ -32,8 +36,9 @@ pub(crate) fn read_topic(config: &Config, topic: &str) -> Result<Vec<FetchedMess
         starts.push((partition, None));
     }
     let (shared, mut found): (Arc<str>, _) = (topic.into(), Vec::new());
-    read(&mut consumer, &name, &starts, |message| {
-        found.push(FetchedMessage { topic: shared.clone(), ..message });
+    read(&mut consumer, &name, &starts, |message, is_ours| match is_ours || !topic::is_internal(topic) {
+        true => found.push(FetchedMessage { topic: shared.clone(), ..message }),
+        false => foreign(&name, message.partition, message.offset),
     })?;
     found.sort_by_key(|message| (message.partition, message.offset));
     Ok(found)
@@ -41,8 +46,38 @@ pub(crate) fn read_topic(config: &Config, topic: &str) -> Result<Vec<FetchedMess
 
 /// Our topics of tables, by Kafka's names. Blocks.
 pub(crate) fn tables(config: &Config) -> Result<BTreeMap<String, String>> {
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    Ok(read_topic(config, TOPICS)?.iter().map(|named| (text(&named.value), text(&named.key))).collect())
+    let named = topics(config)?.into_iter().filter(|(_, named)| !topic::is_internal(&named.topic));
+    Ok(named.map(|(name, named)| (name, named.topic)).collect())
+}
+
+/// What is known of topics, by Kafka's names. Blocks.
+pub(crate) fn topics(config: &Config) -> Result<BTreeMap<String, Named>> {
+    let mut found = BTreeMap::new();
+    for message in read_topic(config, TOPICS)? {
+        match Named::decode(&message.key, &message.value) {
+            Some((name, named)) => {
+                found.insert(name, named);
+            }
+            None => foreign(&kafka_topic(&config.topic_prefix, TOPICS), message.partition, message.offset),
+        }
+    }
+    Ok(found)
+}
+
+/// Of the topics that were made anew: how often. Blocks.
+pub(crate) fn lives(config: &Config) -> Result<HashMap<String, u32>> {
+    let named = topics(config)?.into_values().filter(|named| named.life > 0);
+    Ok(named.map(|named| (named.topic, named.life)).collect())
+}
+
+/// A message in one of the bus's own topics that another program wrote is passed over; that is told once.
+pub(crate) fn foreign(topic: &str, partition: u32, offset: u64) {
+    static TOLD: Mutex<BTreeSet<(String, u32, u64)>> = Mutex::new(BTreeSet::new());
+    let mut told = locked(&TOLD);
+    if told.len() < FOREIGN_TOLD && told.insert((topic.to_string(), partition, offset)) {
+        let what = "a message that another program wrote is passed over: nothing but tidewire may write to this topic";
+        tracing::warn!(topic, partition, offset, "{what}");
+    }
 }
 
 /// The schemas of the bus. Blocks.
@@ -51,6 +86,16 @@ pub(crate) fn schemas(config: &Config) -> Result<HashMap<SchemaId, Arc<Schema>>>
     let schema = |message: &FetchedMessage| {
         let (id, schema) = native::decode_schema(&message.key, &message.value)?;
         Ok((id, Arc::new(schema)))
+    };
+    told.iter().filter(|message| !message.value.is_empty()).map(schema).collect()
+}
+
+/// Of each table's topic the schema that came last. Blocks.
+pub(crate) fn latest_schemas(config: &Config) -> Result<HashMap<String, Schema>> {
+    let told = read_topic(config, topic::SCHEMAS)?;
+    let schema = |message: &FetchedMessage| {
+        let (_, schema) = native::decode_schema(&message.key, &message.value)?;
+        Ok((topic::topic_of(&schema.table), schema))
     };
     told.iter().filter(|message| !message.value.is_empty()).map(schema).collect()
 }
@@ -69,7 +114,10 @@ pub(crate) fn state(config: &Config) -> Result<Option<State>> {
         let from = high.saturating_sub(back).max(low);
         let mut last = None;
         if from < high {
-            read(&mut consumer, &name, &[(0, Some(from))], |message| last = Some(message.value))?;
+            read(&mut consumer, &name, &[(0, Some(from))], |message, _| match &*message.key == b"state" {
+                true => last = Some(message.value),
+                false => foreign(&name, message.partition, message.offset),
+            })?;
             consumer.clear()?;
         }
         match last {
@@ -80,12 +128,12 @@ pub(crate) fn state(config: &Config) -> Result<Option<State>> {
     }
 }
 
-/// Reads partitions from an offset (none: their first) up to what is their end now.
+/// Reads partitions from an offset (none: their first) up to what is their end now. `each` is told whether it is a message of ours.
 pub(crate) fn read(
     consumer: &mut Consumer,
     name: &str,
     starts: &[(u32, Option<u64>)],
-    mut each: impl FnMut(FetchedMessage),
+    mut each: impl FnMut(FetchedMessage, bool),
 ) -> Result<()> {
     let places: Vec<_> = starts.iter().map(|(partition, from)| (name, *partition, *from)).collect();
     consumer.add(&places)?;
@@ -96,9 +144,10 @@ pub(crate) fn read(
         let count = consumer.poll(POLL, |event| {
             match event {
                 Event::Message { partition, offset, key, value, header, timestamp_ms, .. } => {
+                    let is_ours = header.and_then(Header::decode).is_some();
                     let (key, timestamp) = content(key, header, timestamp_ms);
                     let value = Bytes::copy_from_slice(value);
-                    each(FetchedMessage { topic: none.clone(), partition, offset, key, value, timestamp });
+                    each(FetchedMessage { topic: none.clone(), partition, offset, key, value, timestamp }, is_ours);
                 }
                 Event::End { partition, .. } => {
                     open.remove(&partition);

@@ -3,14 +3,14 @@
 use crate::admin::{self, Admin, Made, Wanted};
 use crate::config::Config;
 use crate::format::{self, Format};
+use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{State, CHECKPOINT, CONTROL, PROGRESS, TOPICS};
+use crate::records::{Named, State, CHECKPOINT, CONTROL, PROGRESS, TOPICS};
 use crate::sending::{Sending, Slots};
 use crate::to_json::ToJson;
 use crate::transaction::{self, Books, Broken, Group, Target};
 use crate::whole;
-use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
@@ -36,45 +36,49 @@ pub(crate) enum Role {
 /// More isn't put into one transaction: readers wait for all of it.
 const GROUP_BYTES: usize = 8 << 20;
 
+/// Between two looks at whether all topics are still those that they were.
+const LOOK: Duration = Duration::from_secs(3);
+
 /// How long it may take to become the one that captures.
 const INIT_MS: i32 = 30_000;
 
 /// Who is fenced waits so long before he looks for who did it: the other one writes that down first.
 const SUCCESSOR: Duration = Duration::from_secs(2);
-/// How long a producer may take to hear of partitions that were just made.
-const PARTITIONS_TOLD: Duration = Duration::from_secs(10);
 
 pub(crate) struct Writer {
-    config: Config,
+    pub(crate) config: Config,
     role: Role,
-    admin: Admin,
-    session: Option<Session>,
+    pub(crate) admin: Admin,
+    pub(crate) session: Option<Session>,
     /// We have been the one that captures.
     has_claimed: bool,
     was_fenced: bool,
     /// The latest schema of each table's topic, as far as it passed by.
-    schemas: HashMap<String, Schema>,
+    pub(crate) schemas: HashMap<String, Schema>,
+    /// When the topics were last looked at.
+    looked: Instant,
 }
 
 /// A producer and what belongs to it.
-struct Session {
-    producer: Producer,
-    targets: HashMap<Arc<str>, Target>,
-    made: HashMap<String, Made>,
-    /// Kafka's names of tables' topics → ours.
-    tables: BTreeMap<String, String>,
-    books: Books,
+pub(crate) struct Session {
+    pub producer: Producer,
+    pub targets: HashMap<Arc<str>, Target>,
+    pub made: HashMap<String, Made>,
+    /// By Kafka's names.
+    pub named: BTreeMap<String, Named>,
+    pub books: Books,
     /// None: messages stay in our own form.
-    json: Option<ToJson>,
+    pub json: Option<ToJson>,
     /// The bus isn't told yet of how the messages in JSON are written.
-    untold: Option<Message>,
+    pub untold: Option<Message>,
 }
 
 impl Writer {
     pub fn open(config: Config, role: Role, runtime: Handle) -> Result<Writer> {
         let admin = Admin::new(&config, runtime)?;
         let (session, schemas) = (None, HashMap::new());
-        let mut writer = Writer { config, role, admin, session, has_claimed: false, was_fenced: false, schemas };
+        let (has_claimed, was_fenced, looked) = (false, false, Instant::now());
+        let mut writer = Writer { config, role, admin, session, has_claimed, was_fenced, schemas, looked };
         writer.session = Some(writer.connect()?);
         Ok(writer)
     }
@@ -82,7 +86,17 @@ impl Writer {
     /// Works until the bus is dropped.
     pub fn run(mut self, jobs: mpsc::Receiver<Job>) {
         let mut held_back = None;
-        while let Some(job) = held_back.take().or_else(|| jobs.recv().ok()) {
+        loop {
+            let job = match held_back.take() {
+                Some(job) => Ok(job),
+                None => jobs.recv_timeout(LOOK),
+            };
+            self.look();
+            let job = match job {
+                Ok(job) => job,
+                Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            };
             match job {
                 Job::Last { done } => {
                     // Nobody waits for it any more, perhaps.
@@ -116,6 +130,28 @@ impl Writer {
                     }
                 }
             }
+        }
+    }
+
+    /// A topic that somebody deleted is noticed also while nothing is appended to it.
+    fn look(&mut self) {
+        if self.role == Role::Notes || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let Some(session) = &self.session else { return };
+        let names: Vec<&str> = session.named.keys().map(String::as_str).collect();
+        match self.admin.ids(&names) {
+            Ok(ids) => {
+                if session.named.iter().any(|(name, named)| named.is_gone(&ids, name)) {
+                    // The next append begins with a look at all of it.
+                    self.session = None;
+                    if let Err(error) = self.session() {
+                        tracing::warn!(error = %error, "a topic was deleted; it is tried again with what is captured next");
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(error = %error, "the topics could not be looked at"),
         }
     }
 
@@ -164,8 +200,23 @@ impl Writer {
         self.was_fenced |= broken.is_fenced;
         self.session = None;
         match broken.is_fenced {
-            true => Error::unavailable(broken.error.message()).context("append"),
+            true => self.successor().unwrap_or_else(|| Error::unavailable(broken.error.message()).context("append")),
             false => broken.error,
+        }
+    }
+
+    /// Who fenced us; none: it isn't written down within a while.
+    fn successor(&self) -> Option<Error> {
+        let until = Instant::now() + SUCCESSOR;
+        loop {
+            let found = whole::state(&self.config).ok()?;
+            if let Err(error) = self.is_ours(found.as_ref()) {
+                return Some(error);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -222,6 +273,10 @@ impl Writer {
         }
         let prefix = self.config.topic_prefix.clone();
         let there = self.admin.partitions(&prefix)?;
+        let found = whole::state(&self.config)?;
+        if found.is_some() {
+            lives::is_whole(&self.config, &there)?;
+        }
         for wanted in self.own_topics() {
             if !there.contains_key(&wanted.name) {
                 self.admin.ensure(&wanted, self.config.replication)?;
@@ -231,7 +286,6 @@ impl Writer {
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
         let mut books = Books { checkpoint, progress, state: State::default() };
-        let found = whole::state(&self.config)?;
         self.is_ours(found.as_ref())?;
         if self.role == Role::Capture {
             // Before anybody is fenced.
@@ -240,10 +294,19 @@ impl Writer {
             self.become_the_one(&producer, &mut books)?;
         }
         let (json, untold) = self.to_json()?;
-        let (targets, tables) = (HashMap::new(), whole::tables(&self.config)?);
-        let mut session = Session { producer, targets, made: HashMap::new(), tables, books, json, untold };
+        let mut named = whole::topics(&self.config)?;
+        if self.role == Role::Capture {
+            lives::look(&self.config, &self.admin, &mut producer, &mut named)?;
+            self.schemas.extend(whole::latest_schemas(&self.config)?);
+        }
+        let (targets, made) = (HashMap::new(), HashMap::new());
+        let mut session = Session { producer, targets, made, named, books, json, untold };
         let names: Vec<&str> = there.keys().map(String::as_str).collect();
         let settings = self.admin.settings(&names)?;
+        if self.role == Role::Capture {
+            let internal = |name: &str| name.strip_prefix(&prefix).is_some_and(|rest| rest.starts_with(".__"));
+            self.admin.take_larger(&self.config, &settings, |name| internal(name) || session.named.contains_key(name));
+        }
         for (name, partitions) in &there {
             let policy = settings.get(name).and_then(|of| of.get("cleanup.policy"));
             let is_compacted = policy.is_some_and(|policy| policy.contains("compact"));
@@ -293,53 +356,6 @@ impl Writer {
         (self.has_claimed, self.was_fenced) = (true, false);
         Ok(())
     }
-
-    /// Every topic and partition that the group goes to.
-    fn make_topics(&mut self, group: &mut Group) -> Result<()> {
-        let prefix = &self.config.topic_prefix;
-        let Some(session) = &mut self.session else { return Ok(()) };
-        group.messages.extend(session.untold.take());
-        let mut named = Vec::new();
-        for topic in group.messages.iter().map(|m| &m.topic) {
-            if session.targets.contains_key(topic) {
-                continue;
-            }
-            let (name, is_internal) = (kafka_topic(prefix, topic), topic::is_internal(topic));
-            let wanted = match is_internal {
-                true => admin::internal(name.clone(), &self.config),
-                false => admin::of_table(name.clone(), self.schemas.get(&**topic), &self.config),
-            };
-            match session.tables.get(&name) {
-                Some(twin) if **twin != **topic => {
-                    let message = format!("{twin} and {topic} would both go to the topic {name}");
-                    return Err(
-                        Error::invalid(message).hint("follow one of the tables only, or use a topic_prefix of its own")
-                    );
-                }
-                None if !is_internal => named.push((name.clone(), topic.clone())),
-                _ => {}
-            }
-            let known = session.made.get(&name).copied();
-            let made = made(&self.admin, &wanted, known, self.config.replication)?;
-            let Made { partitions, is_compacted } = made;
-            let target = Target { handle: session.producer.topic(&name)?, is_compacted, partitions };
-            if known.is_some_and(|known| known.partitions < made.partitions) {
-                learn_partitions(&session.producer, &name, made.partitions)?;
-            }
-            session.made.insert(name, made);
-            session.targets.insert(topic.clone(), target);
-        }
-        for (name, topic) in named {
-            let handle = session.producer.topic(&kafka_topic(prefix, TOPICS))?;
-            let target = Target { handle, is_compacted: true, partitions: 1 };
-            session.targets.insert(TOPICS.into(), target);
-            let key = Bytes::copy_from_slice(topic.as_bytes());
-            let value = Bytes::copy_from_slice(name.as_bytes());
-            group.messages.push(Message { topic: TOPICS.into(), partition: 0, key, value, timestamp: 0 });
-            session.tables.insert(name, topic.to_string());
-        }
-        Ok(())
-    }
 }
 
 /// One prefix, one pipeline: another one's checkpoint would be taken for our own.
@@ -348,36 +364,4 @@ pub(crate) fn is_of_pipeline(config: &Config, found: Option<&State>) -> Result<(
     let (prefix, owner) = (&config.topic_prefix, &found.pipeline);
     let message = format!("the topics {prefix}.* belong to the pipeline {owner:?}, not to {:?}", config.pipeline);
     Err(Error::invalid(message).hint("give each pipeline a topic_prefix of its own"))
-}
-
-/// Makes the topic if it isn't there, and gives it the partitions that it lacks.
-fn made(admin: &Admin, wanted: &Wanted, known: Option<Made>, replication: Option<u16>) -> Result<Made> {
-    let compacted = wanted.settings.iter().any(|(key, value)| *key == "cleanup.policy" && value.contains("compact"));
-    let Some(known) = known else {
-        admin.ensure(wanted, replication)?;
-        return Ok(Made { partitions: wanted.partitions, is_compacted: compacted });
-    };
-    if known.is_compacted && !compacted {
-        tracing::warn!(
-            topic = wanted.name,
-            "the topic is compacted although a message may lack what an earlier one of its key had: a sink that is behind may miss it"
-        );
-    }
-    if known.partitions < wanted.partitions {
-        admin.raise(&wanted.name, wanted.partitions)?;
-    }
-    Ok(Made { partitions: known.partitions.max(wanted.partitions), ..known })
-}
-
-/// Partitions that were just made: a producer refuses what goes to one that it hasn't heard of.
-fn learn_partitions(producer: &Producer, topic: &str, wanted: u32) -> Result<()> {
-    let until = Instant::now() + PARTITIONS_TOLD;
-    while producer.client().partitions(topic)?.is_none_or(|told| told < wanted) {
-        if Instant::now() >= until {
-            let message = format!("the brokers don't tell yet that topic {topic} has {wanted} partitions");
-            return Err(Error::unavailable(message));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }

@@ -151,7 +151,8 @@ async fn who_captures_later_ends_who_captured_before() -> Result<()> {
     let new = capture(second).await?;
     assert_eq!(new.last().await?, checkpoint(1));
     new.append(vec![message("a.b", 0, "k", "new")], checkpoint(2)).await?;
-    assert!(old.append(vec![message("a.b", 0, "k", "zombie")], checkpoint(3)).await.is_err());
+    let told = old.append(vec![message("a.b", 0, "k", "zombie")], checkpoint(3)).await.expect_err("it was fenced");
+    assert!(told.kind() == ErrorKind::Invalid && told.to_string().contains("another process"), "at once: {told}");
     let told = old.last().await.expect_err("another process captures");
     assert_eq!(told.kind(), ErrorKind::Invalid, "{told}");
     assert!(told.to_string().contains("another process"), "{told}");

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{topic, Error, Progress, Result, SchemaId, TopicPartition};
-use tidewire_connector::{BusWriter, Credit, Fetched, Scan, SourceHandle};
+use tidewire_connector::{BusWriter, Fetched, Scan, SourceHandle};
 use tidewire_envelope::native;
 use tidewire_flow::{Digest, RowHasher};
 
@@ -164,7 +164,7 @@ impl Again {
         let before = self.counters();
         let mut collected = Collected::from(self.progress.clone());
         for (_, letter, message) in due {
-            let fetched = Fetched { messages: vec![message], boundary: None, credit: Credit::none() };
+            let fetched = Fetched { messages: vec![message], ..Fetched::default() };
             let written = match self.deliver.take(fetched, &mut collected).await {
                 Ok(()) => self.commit(&mut collected).await,
                 error => error,

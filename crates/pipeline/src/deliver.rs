@@ -215,6 +215,9 @@ impl Deliver {
         // Schemas, dead letters and notes are no part of a source transaction.
         let within = fetched.messages.iter().any(|m| !topic::is_internal(&m.topic));
         collected.credit.merge(fetched.credit);
+        for (topic, from) in &fetched.anew {
+            self.compare_anew(topic, *from, collected).await?;
+        }
         for message in fetched.messages {
             if message.value.is_empty() {
                 continue;
@@ -239,6 +242,21 @@ impl Deliver {
         collected.pass(reached, fetched.boundary, within);
         if collected.bytes == 0 {
             collected.written();
+        }
+        Ok(())
+    }
+
+    /// What the sink didn't have yet of a deleted topic is gone. That its table has to be compared is written down before anything of the
+    /// new one is read.
+    async fn compare_anew(&mut self, topic: &Arc<str>, from: u64, collected: &mut Collected) -> Result<()> {
+        let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
+        let why = "its topic was deleted and made anew: messages may be missing";
+        tracing::error!(sink = self.state.name, table, "{why}; the table is compared and mended");
+        self.repairs.ask(&self.shared, &self.state.name, Some(&table), why).await?;
+        for (place, next) in &mut collected.progress.offsets {
+            if place.topic == *topic {
+                *next = (*next).max(from);
+            }
         }
         Ok(())
     }

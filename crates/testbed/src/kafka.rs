@@ -35,6 +35,27 @@ impl Kafka {
         &self.address
     }
 
+    /// Runs one of Kafka's own programs against the broker; returns what it printed.
+    pub fn tool(&self, class: &str, arguments: &[&str], input: &str) -> String {
+        let mut command = Command::new("java");
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+            .arg(format!("{}/*", Kafka::libs().display()))
+            .arg(format!("org.apache.kafka.tools.{class}"))
+            .args(["--bootstrap-server", self.address()])
+            .args(arguments);
+        output_of(&mut command, input)
+    }
+
+    pub fn delete_topic(&self, topic: &str) {
+        self.tool("TopicCommand", &["--delete", "--topic", topic], "");
+    }
+
+    /// Sends lines as another program would.
+    pub fn send_lines(&self, topic: &str, lines: &str) {
+        self.tool("ConsoleProducer", &["--topic", topic], lines);
+    }
+
     /// The broker's log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()

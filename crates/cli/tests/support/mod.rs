@@ -3,6 +3,7 @@
 #![allow(unused)]
 
 pub mod connect;
+pub mod shop;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -87,7 +87,8 @@ fn a_message_that_compaction_took_is_not_waited_for() {
 #[test]
 fn what_the_sink_has_already_is_neither_waited_for_nor_given_out() {
     let wanted = BTreeMap::from([(at("a", 0), 5)]);
-    let mut merge = Merge::new(wanted, boundary(2), 0);
+    let mut merge = Merge::default();
+    merge.start(wanted, boundary(2), 0);
     assert_eq!(merge.append(0, ends(&[("a", 0, 3)], Some(1)), all), [(at("a", 0), Some(5))]);
     merge.append(1, ends(&[("a", 0, 5)], Some(2)), all);
     assert!(taken(&mut merge).is_none(), "old boundaries without messages say nothing");
@@ -139,4 +140,23 @@ fn while_memory_is_short_only_partitions_without_a_message_are_read() {
     assert_eq!(ahead, [at("a", 0)]);
     put(&mut merge, "b", 0, 0, 1);
     assert!(taken(&mut merge).is_some());
+}
+
+#[test]
+fn nothing_of_a_topic_that_was_made_anew_is_waited_for_and_it_is_told_first() {
+    let mut merge = Merge::default();
+    merge.append(0, ends(&[("a", 0, 5), ("b", 0, 1)], Some(1)), all);
+    put(&mut merge, "a", 0, 3, 0);
+    put(&mut merge, "b", 0, 0, 1);
+    assert!(taken(&mut merge).is_none());
+    assert_eq!(merge.forget("a"), [at("a", 0)]);
+    merge.is_anew("a", 1);
+    assert_eq!(merge.append(1, ends(&[("a", 0, 1)], Some(2)), all), [(at("a", 0), None)]);
+    let told = merge.take(1 << 20).expect("the topic");
+    assert_eq!((told.anew, told.messages.len(), told.boundary), (vec![("a".into(), 1)], 0, None));
+    assert_eq!(taken(&mut merge), Some((named(&[("b/0", 0)]), Some(1))));
+    assert!(taken(&mut merge).is_none(), "the new topic's first message hasn't come");
+    put(&mut merge, "a", 0, 0, 0);
+    assert_eq!(taken(&mut merge), Some((named(&[("a/0", 0)]), Some(2))));
+    assert_eq!(merge.bytes(), 0);
 }

@@ -140,7 +140,12 @@ impl BusReader for MemoryReader {
                 self.from.offsets.get(&place).is_none_or(|next| m.offset >= *next)
             };
             let boundary = checkpoint.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
-            Ok(Fetched { messages: messages.into_iter().filter(unread).collect(), boundary, credit })
+            Ok(Fetched {
+                messages: messages.into_iter().filter(unread).collect(),
+                boundary,
+                credit,
+                ..Fetched::default()
+            })
         })
     }
 
