@@ -246,21 +246,6 @@ impl Deliver {
         Ok(())
     }
 
-    /// What the sink didn't have yet of a deleted topic is gone. That its table has to be compared is written down before anything of the
-    /// new one is read.
-    async fn compare_anew(&mut self, topic: &Arc<str>, from: u64, collected: &mut Collected) -> Result<()> {
-        let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
-        let why = "its topic was deleted and made anew: messages may be missing";
-        tracing::error!(sink = self.state.name, table, "{why}; the table is compared and mended");
-        self.repairs.ask(&self.shared, &self.state.name, Some(&table), why).await?;
-        for (place, next) in &mut collected.progress.offsets {
-            if place.topic == *topic {
-                *next = (*next).max(from);
-            }
-        }
-        Ok(())
-    }
-
     /// A table that may have no rows yet is made, or altered, all the same.
     async fn announce(&mut self, schema: Arc<Schema>, collected: &mut Collected) -> Result<()> {
         let table = schema.table.to_string();

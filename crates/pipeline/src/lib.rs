@@ -3,6 +3,7 @@
 //! Never imports: adapters, server, cli.
 
 mod again;
+mod anew;
 mod capture;
 mod collect;
 mod config;
