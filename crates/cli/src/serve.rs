@@ -125,7 +125,13 @@ fn runs(config: &Config) -> Vec<RunFile> {
     let files = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_one));
     let read = |path: PathBuf| serde_json::from_slice::<RunFile>(&std::fs::read(path).ok()?).ok();
     let runs = files.filter_map(|entry| read(entry.path()));
-    runs.filter(|run| Path::new("/proc").join(run.pid.to_string()).exists()).collect()
+    runs.filter(|run| is_alive(run.pid)).collect()
+}
+
+/// A process that has ended and that nobody has asked about yet is still listed, as `Z`.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
 }
 
 fn token(config: &Config) -> Option<String> {

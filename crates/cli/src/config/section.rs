@@ -71,12 +71,13 @@ impl<'a> Section<'a> {
         self.keys.iter().find(|key| key.name == name).expect("only keys of the table are asked for")
     }
 
-    /// A fault of the key's value. The value is shown unless it may be a secret.
+    /// A fault of the key's value. The value is shown beside what it must be, unless it may be a secret.
     pub fn bad(&self, key: &str, what: &str) -> Error {
         let entry = self.entry(key);
         let place = entry.map(|e| e.node.place).unwrap_or(self.place);
         let secret = entry.is_some_and(|e| e.node.secret) || matches!(self.key(key).kind, Kind::Secret);
         let shown = match entry.map(|e| &e.node.value) {
+            _ if !what.starts_with("must ") => String::new(),
             Some(Value::Text(text)) if !secret => format!(", not `{text}`"),
             Some(Value::Integer(number)) if !secret => format!(", not {number}"),
             Some(Value::Text(_) | Value::Integer(_)) | None => String::new(),

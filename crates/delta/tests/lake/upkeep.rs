@@ -90,3 +90,40 @@ async fn large_values_stay_as_they_are_through_merges_and_updates_that_leave_the
     assert!(inspect(&config, &schema, None).await.0 == expected, "a value changed");
     readers::check(&config, &schema, &expected);
 }
+
+#[tokio::test]
+async fn a_merge_that_is_due_at_a_start_before_anything_is_written_brings_no_row_back_and_loses_none() {
+    for round in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::new(folder.path(), "p", "lake");
+        config.upkeep.merge_files = 100;
+        let schema = table();
+        let mut sink = open(&config).await;
+        let all =
+            |commit: u64, files: u64| (1..=files).flat_map(move |file| (0..10).map(move |i| (commit, file * 100 + i)));
+        for commit in 1..=6u64 {
+            let new = (commit * 100..commit * 100 + 10).map(|id| one(&schema, commit, id));
+            let old = (1..commit).map(|file| one(&schema, commit, file * 100 + commit));
+            write(&mut sink, &schema, new.chain(old).collect()).await;
+            sink.commit(&progress(&schema, commit, commit)).await.unwrap();
+        }
+        drop(sink);
+        config.upkeep.merge_files = 3;
+        let mut sink = open(&config).await;
+        // Nothing of this table comes: only others go on.
+        sink.commit(&progress(&schema, 6, 7)).await.unwrap();
+        write(&mut sink, &schema, vec![one(&schema, 8, 100)]).await;
+        sink.commit(&progress(&schema, 8, 8)).await.unwrap();
+        sink.settle().await.unwrap();
+        for commit in 9..=10u64 {
+            write(&mut sink, &schema, all(commit, 6).map(|(commit, id)| one(&schema, commit, id)).collect()).await;
+            sink.commit(&progress(&schema, commit, commit)).await.unwrap();
+        }
+        sink.settle().await.unwrap();
+        validator::check(&folder_of(&config, &schema));
+        let mut expected: Vec<Values> =
+            all(10, 6).map(|(commit, id)| vec![Some(id.to_string()), Some(format!("n{commit}"))]).collect();
+        expected.sort();
+        assert_eq!(inspect(&config, &schema, None).await.0, expected, "round {round}");
+    }
+}

@@ -188,6 +188,11 @@ impl Table {
     }
 
     fn start_merge(&mut self) -> Result<()> {
+        if self.plan().is_none() {
+            return Ok(());
+        }
+        // The index names files by its own numbers, and has to learn where the rows go: not before it is open.
+        self.open_index()?;
         let Some(numbers) = self.plan() else { return Ok(()) };
         let mut inputs = Vec::with_capacity(numbers.len());
         for number in numbers {
