@@ -117,6 +117,11 @@ async fn deliver(sink: &mut dyn Sink, batches: Vec<Vec<Change>>, random: &mut Ra
             sink.commit(&progress).await?;
         }
     }
+    sink.commit(&progress).await?;
+    // Nothing is read from the source any more: what was written anew is whole.
+    for rewritten in sink.rewritten() {
+        sink.show(&rewritten).await?;
+    }
     sink.commit(&progress).await
 }
 
