@@ -2,7 +2,7 @@
 
 mod bus;
 
-pub use bus::{Dlq, DlqList, DlqReplay, DlqShow, Lag, Replay};
+pub use bus::{Dlq, DlqReplay, DlqShow, OfSinks, Replay};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub enum Command {
     Status(Plain),
     /// Per sink and partition: what it still lacks of the bus, in records and in seconds
     #[command(after_help = "Examples:\n  tidewire lag\n  tidewire lag pipeline.yaml --sink lake --json")]
-    Lag(Lag),
+    Lag(OfSinks),
     /// Give a sink once more what is on the bus, from an earlier place on: what it has already changes nothing
     #[command(after_help = "Examples:\n  tidewire replay --to-earliest --dry-run\n  \
         tidewire replay pipeline.yaml --sink lake --to-datetime 2026-01-31T12:00:00Z --topic shop.orders\n  \

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
-pub struct Lag {
+pub struct OfSinks {
     /// The configuration
     #[arg(default_value = "pipeline.yaml")]
     pub config: PathBuf,
@@ -65,7 +65,7 @@ pub struct ReplayTo {
 pub enum Dlq {
     /// Which there are, and why. Shows no values of rows
     #[command(after_help = "Example:\n  tidewire dlq list pipeline.yaml --sink lake")]
-    List(DlqList),
+    List(OfSinks),
     /// One of them; with --values its row, too
     #[command(
         allow_missing_positional = true,
@@ -80,19 +80,6 @@ pub enum Dlq {
         after_help = "Examples:\n  tidewire dlq drop --sink lake\n  tidewire dlq drop --letter lake/shop.orders/0/17"
     )]
     Drop(DlqReplay),
-}
-
-#[derive(Args, Debug)]
-pub struct DlqList {
-    /// The configuration
-    #[arg(default_value = "pipeline.yaml")]
-    pub config: PathBuf,
-    /// Only this sink; may be given several times
-    #[arg(long)]
-    pub sink: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,6 @@
 //! `tidewire dlq list|show|replay|drop`: the messages that a sink could not take.
 
-use crate::args::{DlqList, DlqReplay, DlqShow};
+use crate::args::{DlqReplay, DlqShow, OfSinks};
 use crate::catalog;
 use crate::config::Config;
 use crate::exit::Answer;
@@ -14,7 +14,7 @@ use tidewire_envelope::debezium::{Encoder, Modes, Origin};
 use tidewire_envelope::native;
 use tidewire_pipeline::{DeadLetter, DEAD_LETTERS};
 
-pub async fn list(config: &Config, args: &DlqList) -> Result<Answer> {
+pub async fn list(config: &Config, args: &OfSinks) -> Result<Answer> {
     let letters = of_sinks(config, &args.sink).await?;
     if args.json {
         println!("{}", serde_json::json!({"letters": letters.iter().map(without_values).collect::<Vec<_>>()}));

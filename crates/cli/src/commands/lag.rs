@@ -1,6 +1,6 @@
 //! `tidewire lag`: what each sink still lacks of the bus.
 
-use crate::args::Lag;
+use crate::args::OfSinks;
 use crate::catalog::{self, SinkLag};
 use crate::config::Config;
 use crate::exit::Answer;
@@ -8,7 +8,7 @@ use crate::terminal::{seconds, thousands, Grid};
 use std::time::SystemTime;
 use tidewire_change::{topic, Result};
 
-pub async fn run(config: &Config, args: &Lag) -> Result<Answer> {
+pub async fn run(config: &Config, args: &OfSinks) -> Result<Answer> {
     let mut config = config.clone();
     config.sinks = super::reconcile::choose_sinks(&config, &args.sink)?.into_iter().cloned().collect();
     let sinks = catalog::lag(&config).await?;
