@@ -255,6 +255,11 @@ pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
     Ok(())
 }
 
+/// Can the server make such a slot as the configuration wants?
+pub fn slot_can_be_made(config: &Config, facts: &ServerFacts) -> Result<()> {
+    postgres_source::failover_is_known(config.source.failover, facts.version)
+}
+
 /// A publication of the user's own must have every table that is named.
 pub fn publication_is_whole(config: &Config, facts: &ServerFacts) -> Result<()> {
     let Some(publication) = config.source.publication.as_ref().filter(|_| !config.source.tables.is_empty()) else {
@@ -274,14 +279,18 @@ pub fn publication_is_whole(config: &Config, facts: &ServerFacts) -> Result<()> 
     )))
 }
 
-/// Of a pipeline that has not begun: its slot's name must not be another reader's.
-pub async fn slot_is_free(config: &Config) -> Result<()> {
-    let has_begun = match &config.bus {
+/// Is there something in the pipeline's journal?
+pub fn has_begun(config: &Config) -> bool {
+    match &config.bus {
         Bus::Journal(_) => journal_view(config).is_ok_and(|view| !view.topics().is_empty()),
         // Its checkpoint is in Kafka: a start looks.
         Bus::Kafka(_) => true,
-    };
-    match has_begun {
+    }
+}
+
+/// Of a pipeline that has not begun: its slot's name must not be another reader's.
+pub async fn slot_is_free(config: &Config) -> Result<()> {
+    match has_begun(config) {
         true => Ok(()),
         false => postgres_source::slot_is_free(&source_config(config, Budget::new(0))?).await,
     }

@@ -4,6 +4,7 @@ use crate::catalog::Part;
 use crate::config::{Config, SinkConfig};
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind as ErrorKindOfFile;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,16 +86,16 @@ impl Served {
 
 /// The pipeline of this configuration that runs now, in another process. Of several, each with a part: one that delivers, since it
 /// knows of the source, too. `None`: there is none.
-pub fn find(config: &Config) -> Option<Client> {
-    let runs = runs(config);
-    let best = runs.iter().max_by_key(|run| (run.sinks.len(), run.captures))?;
-    Some(Client::new(best.http, token(config)))
+pub fn find(config: &Config) -> Result<Option<Client>> {
+    let runs = runs(config)?;
+    let best = runs.iter().max_by_key(|run| (run.sinks.len(), run.captures));
+    Ok(best.map(|run| Client::new(run.http, token(config))))
 }
 
 /// The processes here that write these sinks. None: nothing of the pipeline runs here. `Unavailable`: some of it does, but not all
 /// that is needed.
 pub fn writers(config: &Config, sinks: &[&SinkConfig]) -> Result<Option<Vec<(String, Client)>>> {
-    let runs = runs(config);
+    let runs = runs(config)?;
     if runs.is_empty() {
         return Ok(None);
     }
@@ -108,9 +109,14 @@ pub fn writers(config: &Config, sinks: &[&SinkConfig]) -> Result<Option<Vec<(Str
     sinks.iter().map(one).collect::<Result<_>>().map(Some)
 }
 
+/// The sinks that processes here write.
+pub fn written(config: &Config) -> Result<Vec<String>> {
+    Ok(runs(config)?.into_iter().flat_map(|run| run.sinks).collect())
+}
+
 /// Refuses to touch sinks that a process here writes.
 pub fn are_free(config: &Config, sinks: &[SinkConfig]) -> Result<()> {
-    for run in runs(config) {
+    for run in runs(config)? {
         if let Some(sink) = sinks.iter().find(|sink| run.sinks.contains(&sink.name)) {
             let message = format!("process {} writes the sink `{}` just now", run.pid, sink.name);
             return Err(Error::unavailable(message).hint("stop it for as long as this takes"));
@@ -119,13 +125,25 @@ pub fn are_free(config: &Config, sinks: &[SinkConfig]) -> Result<()> {
     Ok(())
 }
 
-fn runs(config: &Config) -> Vec<RunFile> {
-    let Ok(entries) = std::fs::read_dir(&config.data_dir) else { return Vec::new() };
+/// None: nothing runs here. An error: whether something does can't be seen (the folder is another user's).
+fn runs(config: &Config) -> Result<Vec<RunFile>> {
+    let seen = |error: std::io::Error, path: &Path| match error.kind() {
+        ErrorKindOfFile::NotFound => Ok(Vec::new()),
+        _ => Err(Error::io(error, path.display())),
+    };
+    let entries = match std::fs::read_dir(&config.data_dir) {
+        Ok(entries) => entries,
+        Err(error) => return seen(error, &config.data_dir).map(|_: Vec<u8>| Vec::new()),
+    };
     let is_one = |name: &str| name == "run.json" || name.starts_with("capture-") || name.starts_with("deliver-");
     let files = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_one));
-    let read = |path: PathBuf| serde_json::from_slice::<RunFile>(&std::fs::read(path).ok()?).ok();
-    let runs = files.filter_map(|entry| read(entry.path()));
-    runs.filter(|run| is_alive(run.pid)).collect()
+    let mut runs = Vec::new();
+    for path in files.map(|entry| entry.path()) {
+        // It may have ended a moment ago, or its file isn't whole yet.
+        let json = std::fs::read(&path).or_else(|error| seen(error, &path))?;
+        runs.extend(serde_json::from_slice::<RunFile>(&json).ok().filter(|run| is_alive(run.pid)));
+    }
+    Ok(runs)
 }
 
 /// A process that has ended and that nobody has asked about yet is still listed, as `Z`.

@@ -59,4 +59,8 @@ fn status_of_nothing_says_so_and_ends_with_3() {
     let place = Place::lake("postgres://nobody@127.0.0.1:1/none");
     place.tidewire(&["status"], &[]).is(3).says("not running");
     assert_eq!(place.tidewire(&["status"], &["--json"]).is(3).json()["running"], false);
+    // Nobody can see what runs there.
+    std::fs::write(place.path("tidewire-data"), "a file").unwrap();
+    let told = place.tidewire(&["status"], &[]).is(3).says("tidewire-data");
+    assert!(!told.out.contains("not running"), "{}", told.out);
 }

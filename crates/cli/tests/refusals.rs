@@ -190,3 +190,45 @@ fn a_setting_for_a_column_that_the_source_does_not_have_is_told_by_check() {
     let told = place.tidewire(&["check"], &[]).is(0).says("`sinks.lake.delta.types` names public.t.nocol");
     assert!(!told.out.contains("sort_by") && !told.out.contains("public.t.v"), "{}", told.out);
 }
+
+#[test]
+fn a_comparison_before_there_is_a_copy_makes_nothing() {
+    let server = server();
+    server.psql("CREATE TABLE t (id int PRIMARY KEY)");
+    let place = Place::lake(&server.url());
+    place.tidewire(&["reconcile"], &[]).is(2).says("nothing was copied yet").says("tidewire run");
+    assert_eq!(server.psql("SELECT count(*) FROM pg_replication_slots"), "0");
+    assert!(!place.path("tidewire-data").exists() && !place.path("lake").exists());
+}
+
+#[test]
+fn a_check_while_it_runs_finds_nothing_wrong_with_its_own_sinks() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql("CREATE TABLE t (id int PRIMARY KEY)");
+    let place =
+        Place::new(&format!("{{url: '{}'}}", server.url()), &format!("{{r: {{postgres: {{url: '{replica}'}}}}}}"));
+    place.catch_up().is(0);
+    let mut run = place.run();
+    run.until("it runs", |_| place.tidewire(&["status"], &[]).code == 0);
+    place.tidewire(&["check"], &[]).is(0).says("ready");
+    run.stop().is(0);
+}
+
+#[test]
+fn a_slot_for_failovers_is_refused_where_the_server_knows_none_before_anything_is_made() {
+    let server = server();
+    server.psql("CREATE TABLE t (id int PRIMARY KEY)");
+    let place = Place::new(
+        &format!("{{url: '{}', failover: true}}", server.url()),
+        &format!("{{lake: {{delta: {{path: '{}'}}}}}}", tempfile::tempdir().unwrap().path().display()),
+    );
+    if server.psql("SELECT current_setting('server_version_num')::int >= 170000") == "t" {
+        place.catch_up().is(0);
+        assert_eq!(server.psql("SELECT failover FROM pg_replication_slots"), "t");
+        return;
+    }
+    place.tidewire(&["check"], &[]).is(1).says("needs PostgreSQL 17");
+    place.catch_up().is(2).says("needs PostgreSQL 17").says("take `failover` out");
+    assert_eq!(server.psql("SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots)"), "0");
+}

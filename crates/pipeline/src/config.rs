@@ -25,6 +25,8 @@ pub struct JournalFacts {
 
 #[derive(Clone)]
 pub struct PipelineConfig {
+    /// The configuration's file, as commands that findings advise name it.
+    pub file: String,
     /// Partitions of every topic.
     pub partitions: u32,
     /// Waiting batches are joined into one append up to this many bytes.
@@ -51,6 +53,7 @@ pub struct PipelineConfig {
 impl Default for PipelineConfig {
     fn default() -> Self {
         PipelineConfig {
+            file: "pipeline.yaml".to_string(),
             partitions: 1,
             append_bytes: 8 << 20,
             append_queue: 4,

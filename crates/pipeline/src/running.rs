@@ -184,6 +184,7 @@ pub(crate) async fn share(
         sinks: states,
         elsewhere: Vec::new(),
         is_far: false,
+        file: config.file.clone(),
         budgets: config.budgets.clone(),
         journal: config.journal.clone(),
         source_inspect: config.source_inspect.clone(),

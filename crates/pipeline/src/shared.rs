@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub elsewhere: Vec<String>,
     /// Another process captures.
     pub is_far: bool,
+    pub file: String,
     pub budgets: Vec<(String, Budget)>,
     pub journal: Option<JournalProbe>,
     pub source_inspect: Option<InspectFactory>,

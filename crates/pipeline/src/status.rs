@@ -15,6 +15,9 @@ use tidewire_connector::{SlotFacts, SourceStatus, TableState};
 pub struct Status {
     pub now: i64,
     pub started: i64,
+    /// The configuration's file, as its own commands name it.
+    #[serde(default)]
+    pub file: String,
     pub source: SourceView,
     pub tables: Vec<TableView>,
     pub sinks: Vec<SinkView>,
@@ -173,6 +176,7 @@ impl Running {
         Status {
             now,
             started: shared.started,
+            file: shared.file.clone(),
             tables: source.tables.iter().map(|t| self.table_view(t)).collect(),
             sinks: shared.sinks.iter().map(|s| self.sink_view(s, &source, now)).collect(),
             memory: shared

@@ -55,6 +55,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         Part::Capture => Vec::new(),
     };
     let settings = PipelineConfig {
+        file: config.file.clone(),
         partitions: bus.partitions(),
         budgets,
         journal: bus.probe(),

@@ -4,6 +4,7 @@ use crate::args::Plain;
 use crate::catalog;
 use crate::config::Config;
 use crate::exit::{self, Answer};
+use crate::serve;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_pipeline::{check, check_folder, Finding, Severity};
 
@@ -15,7 +16,11 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     match catalog::facts(config).await {
         Ok(facts) => {
             findings = check(&facts);
-            let checks = [catalog::targets_are_apart(config, &facts), catalog::publication_is_whole(config, &facts)];
+            let checks = [
+                catalog::targets_are_apart(config, &facts),
+                catalog::publication_is_whole(config, &facts),
+                catalog::slot_can_be_made(config, &facts),
+            ];
             findings.extend(catalog::unknown_names(config).await?.into_iter().map(nobody_has));
             let checks = checks.into_iter().chain([catalog::slot_is_free(config).await]);
             faults.extend(checks.filter_map(Result::err).map(|error| ("source".to_string(), error)));
@@ -37,8 +42,10 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     }
     let has_failed =
         |sink: &str, faults: &[(String, Error)]| faults.iter().any(|(at, _)| *at == format!("sink {sink}"));
+    // Whoever writes a sink has reached it, and may be the only one that can open it.
+    let written = serve::written(config)?;
     for sink in &config.sinks {
-        if has_failed(&sink.name, &faults) {
+        if has_failed(&sink.name, &faults) || written.contains(&sink.name) {
             continue;
         }
         if let Err(error) = catalog::reach(config, sink).await {

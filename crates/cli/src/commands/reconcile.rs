@@ -32,6 +32,10 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
     };
     let found = match serve::writers(config, &choose_sinks(config, wanted.sinks)?)? {
         Some(clients) => by_clients(config, &clients, &wanted, &mut show).await,
+        None if !catalog::has_begun(config) => {
+            let message = format!("nothing was copied yet: there is no journal in {}", config.data_dir.display());
+            return Err(Error::invalid(message).hint(format!("tidewire run {} fills the copies first", config.file)));
+        }
         // Nobody is there to tell where the sinks stand: the pipeline runs here for as long as it takes.
         None => {
             catalog::may_capture(config).await?;

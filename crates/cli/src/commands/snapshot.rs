@@ -11,7 +11,7 @@ use tidewire_connector::{Placed, Selection, What};
 use tidewire_pipeline::reconcile::Live;
 
 pub async fn run(config: &Config, args: &Snapshot) -> Result<Answer> {
-    let client = serve::find(config).ok_or_else(|| {
+    let client = serve::find(config)?.ok_or_else(|| {
         Error::unavailable("the pipeline is not running").hint(format!("tidewire run {}", args.config.display()))
     })?;
     let table = catalog::table(config, &args.table).await?.table.clone();

@@ -11,7 +11,7 @@ use tidewire_change::Result;
 use tidewire_pipeline::{diagnose, Snapshot, Status, TableView};
 
 pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
-    let Some(client) = serve::find(config) else { return absent(config, args).await };
+    let Some(client) = serve::find(config)? else { return absent(config, args).await };
     let status = client.status().await?;
     let findings = diagnose(&status);
     if args.json {

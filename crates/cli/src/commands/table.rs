@@ -45,7 +45,7 @@ pub async fn vacuum(config: &Config, args: &LakeTable) -> Result<Answer> {
 /// Two that write one table stop each other, and files of a transaction that is hours long look as if nobody needed them. A
 /// pipeline that runs does all this by itself.
 fn nobody_writes(config: &Config) -> Result<()> {
-    match serve::find(config) {
+    match serve::find(config)? {
         Some(_) => Err(Error::invalid("the pipeline runs, and keeps its tables small and clean by itself")
             .hint("nothing to do; to have all of it done at once, stop `tidewire run` first")),
         None => Ok(()),

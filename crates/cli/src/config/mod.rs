@@ -36,6 +36,8 @@ const LEAST_JOURNAL: u64 = 256_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// As whoever started this named it.
+    pub file: String,
     pub name: String,
     pub source: PostgresSource,
     pub sinks: Vec<SinkConfig>,
@@ -190,6 +192,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
         return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
     }
     Ok(Config {
+        file: file.to_string(),
         bus: bus(&root, folder, &name)?,
         name,
         memory: Memory::divide(memory, sinks.len()),

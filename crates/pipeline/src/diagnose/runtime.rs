@@ -20,7 +20,7 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     source(&status.source, status, &mut findings);
     for table in &status.tables {
-        table_state(table, &mut findings);
+        table_state(table, &status.file, &mut findings);
     }
     for sink in &status.sinks {
         sink_state(sink, status, &mut findings);
@@ -36,7 +36,7 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
                 "the copy differs",
             )
             .why(format!("the last comparison found {} rows that differ, are missing or too many", drift.rows))
-            .next(format!("tidewire reconcile pipeline.yaml --table {} --sink {} --repair", drift.table, drift.sink)),
+            .next(format!("tidewire reconcile {} --table {} --sink {} --repair", status.file, drift.table, drift.sink)),
         );
     }
     for repair in &status.repairs {
@@ -50,8 +50,8 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
             .since(repair.since)
             .why(repair.why.clone())
             .next(format!(
-                "nothing while Tidewire runs; or at once: tidewire reconcile pipeline.yaml --sink {} --repair",
-                repair.sink
+                "nothing while Tidewire runs; or at once: tidewire reconcile {} --sink {} --repair",
+                status.file, repair.sink
             )),
         );
     }
@@ -64,7 +64,7 @@ fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
         None if source.open && !source.connected => findings.push(
             Finding::new(Severity::Warning, "source", "it is not connected")
                 .why("the connection is being made, or was cut a moment ago")
-                .next("tidewire check pipeline.yaml, if it stays like this"),
+                .next(format!("tidewire check {}, if it stays like this", status.file)),
         ),
         None => {}
     }
@@ -79,7 +79,7 @@ fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
         findings.push(
             Finding::new(Severity::Warning, "source", "its log was lost and started anew")
                 .why("changes in between were not seen; every table is compared and mended for that")
-                .next("tidewire reconcile pipeline.yaml, for a proof"),
+                .next(format!("tidewire reconcile {}, for a proof", status.file)),
         );
     }
 }
@@ -113,7 +113,7 @@ fn runway(slot: &SlotView, status: &Status, findings: &mut Vec<Finding>) {
     );
 }
 
-fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
+fn table_state(table: &TableView, file: &str, findings: &mut Vec<Finding>) {
     let subject = format!("table {}", table.table);
     let left = |severity, what: &str, next: String| {
         let finding = Finding::new(severity, subject.clone(), what).why(table.parked.clone().unwrap_or_default());
@@ -121,7 +121,7 @@ fn table_state(table: &TableView, findings: &mut Vec<Finding>) {
     };
     match table.state {
         Snapshot::Parked => {
-            let next = format!("mend the cause, then: tidewire snapshot pipeline.yaml --table {}", table.table);
+            let next = format!("mend the cause, then: tidewire snapshot {file} --table {}", table.table);
             findings.push(left(Severity::Critical, "it is parked: it isn't followed", next));
         }
         Snapshot::Left => {
@@ -166,8 +166,9 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
             )
             .why("the sink could not take them; their rows may differ from the source")
             .next(format!(
-                "tidewire dlq list tells why; mended: tidewire dlq replay, or tidewire reconcile pipeline.yaml --sink {} --repair",
-                sink.name
+                "tidewire dlq list {file} tells why; mended: tidewire dlq replay {file}, or tidewire reconcile {file} --sink {} --repair",
+                sink.name,
+                file = status.file
             )),
         );
     }

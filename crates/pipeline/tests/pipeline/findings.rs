@@ -102,7 +102,7 @@ fn each_thing_that_is_wrong_with_a_table_is_told_before_the_users_statement_fail
 /// A pipeline that does well.
 fn status() -> Status {
     let loop_state = LoopView { last_turn: EPOCH, ..Default::default() };
-    let mut status = Status { now: EPOCH, ..Default::default() };
+    let mut status = Status { now: EPOCH, file: "shop.yaml".into(), ..Default::default() };
     (status.source.connected, status.source.open) = (true, true);
     status.source.loop_state = loop_state.clone();
     status.tables = vec![TableView { table: "shop.orders".into(), state: Snapshot::Streaming, ..Default::default() }];
@@ -146,19 +146,19 @@ fn each_thing_that_goes_wrong_at_run_time_is_told_with_the_way_out() {
     let cases: [Case; 16] = [
         (|s| s.source.loop_state.trouble = trouble(1, 0), "warning: source: capture fails; it is tried again\n  why: the journal's disk is full\n  do:  make room\n"),
         (|s| s.sinks[0].loop_state.trouble = trouble(9, 600), "CRITICAL: sink lake: writing fails, 9 times in a row for 10 min; it is tried again\n  why: the journal's disk is full\n  do:  make room\n"),
-        (|s| s.source.connected = false, "warning: source: it is not connected\n  why: the connection is being made, or was cut a moment ago\n  do:  tidewire check pipeline.yaml, if it stays like this\n"),
+        (|s| s.source.connected = false, "warning: source: it is not connected\n  why: the connection is being made, or was cut a moment ago\n  do:  tidewire check shop.yaml, if it stays like this\n"),
         (|s| s.source.waiting = Some("an open transaction".into()), "note: source: it waits\n  why: an open transaction\n"),
         (|s| s.source.slot = slot_view(7.5), "warning: slot tw: 7.5 h of runway left\n  why: it holds back 999 B (a transaction is open or capture is behind); when nothing is left the server removes log that is still needed, and every table has to be compared\n  do:  raise max_slot_wal_keep_size, or mend what holds it back\n"),
         (|s| s.source.slot = slot_view(30.0), ""),
         (|s| (s.sinks[0].loop_state.busy, s.sinks[0].loop_state.busy_since) = (Some("commit".into()), Some(EPOCH - 400 * SECOND)), "CRITICAL: sink lake: one commit takes 7 min so far\n  why: the other side does not answer: a lock, a stopped disk or a lost connection\n  do:  look there for what it waits for; the others go on meanwhile\n"),
         (|s| { s.sinks[0].parked.insert("shop.orders".into(), Parked { why: "text became int".into(), hint: None, since: EPOCH }); }, "CRITICAL: table shop.orders in sink lake: it is parked: its changes are skipped\n  why: text became int\n  do:  mend the cause; then restart Tidewire: the table is compared and mended\n"),
-        (|s| (s.tables[0].state, s.tables[0].parked) = (Snapshot::Parked, Some("no right to read it".into())), "CRITICAL: table shop.orders: it is parked: it isn't followed\n  why: no right to read it\n  do:  mend the cause, then: tidewire snapshot pipeline.yaml --table shop.orders\n"),
+        (|s| (s.tables[0].state, s.tables[0].parked) = (Snapshot::Parked, Some("no right to read it".into())), "CRITICAL: table shop.orders: it is parked: it isn't followed\n  why: no right to read it\n  do:  mend the cause, then: tidewire snapshot shop.yaml --table shop.orders\n"),
         (|s| (s.tables[0].state, s.tables[0].parked) = (Snapshot::Left, Some("it was dropped".into())), "warning: table shop.orders: it is not followed any more, or can't be\n  why: it was dropped\n  do:  nothing, if that is meant; its copies stay as they are. Renamed? Name the new one under source.postgres.tables\n"),
         (|s| (s.sinks[0].staleness_seconds, s.sinks[0].speed) = (Some(90.0), Some(0.4)), "warning: sink lake: it is 90 s behind and falls further behind\n  why: it gets through 0.40 s of the source's changes in a second\n  do:  tidewire status shows where the time goes: commit times, rows per second, memory in use\n"),
         (|s| (s.sinks[0].staleness_seconds, s.sinks[0].speed, s.sinks[0].caught_up_in_seconds) = (Some(90.0), Some(4.0), Some(30.0)), "note: sink lake: it is 90 s behind and catches up in 30 s\n  why: it gets through 4.0 s of the source's changes in a second\n"),
-        (|s| s.sinks[0].dead_letters = 2, "warning: sink lake: 2 messages are in the dead letters\n  why: the sink could not take them; their rows may differ from the source\n  do:  tidewire dlq list tells why; mended: tidewire dlq replay, or tidewire reconcile pipeline.yaml --sink lake --repair\n"),
-        (|s| s.drift = vec![DriftView { sink: "lake".into(), table: "shop.orders".into(), rows: 3 }], "CRITICAL: table shop.orders in sink lake: the copy differs\n  why: the last comparison found 3 rows that differ, are missing or too many\n  do:  tidewire reconcile pipeline.yaml --table shop.orders --sink lake --repair\n"),
-        (|s| s.repairs = vec![Repair { sink: "lake".into(), table: None, why: "the slot is gone".into(), since: EPOCH, reread: false, again: 0, apart: false }], "warning: sink lake: every table is to be compared and mended\n  why: the slot is gone\n  do:  nothing while Tidewire runs; or at once: tidewire reconcile pipeline.yaml --sink lake --repair\n"),
+        (|s| s.sinks[0].dead_letters = 2, "warning: sink lake: 2 messages are in the dead letters\n  why: the sink could not take them; their rows may differ from the source\n  do:  tidewire dlq list shop.yaml tells why; mended: tidewire dlq replay shop.yaml, or tidewire reconcile shop.yaml --sink lake --repair\n"),
+        (|s| s.drift = vec![DriftView { sink: "lake".into(), table: "shop.orders".into(), rows: 3 }], "CRITICAL: table shop.orders in sink lake: the copy differs\n  why: the last comparison found 3 rows that differ, are missing or too many\n  do:  tidewire reconcile shop.yaml --table shop.orders --sink lake --repair\n"),
+        (|s| s.repairs = vec![Repair { sink: "lake".into(), table: None, why: "the slot is gone".into(), since: EPOCH, reread: false, again: 0, apart: false }], "warning: sink lake: every table is to be compared and mended\n  why: the slot is gone\n  do:  nothing while Tidewire runs; or at once: tidewire reconcile shop.yaml --sink lake --repair\n"),
         (|s| s.journal = Some(JournalFacts { bytes: 5_000_000, disk_free_bytes: Some(100 << 20), ..Default::default() }), "CRITICAL: journal: 104.9 MB are free on its disk\n  why: the journal holds 5.0 MB; when the disk is full capture stops, loses nothing, and goes on when there is room\n  do:  make room, or lower the journal's retention\n"),
     ];
     for (spoil, expected) in cases {

@@ -67,6 +67,9 @@ pub(super) async fn open(config: &Config, from: Begin, tell: Tell<'_>) -> Result
         })?;
     }
     let resumes = matches!(from, Begin::Checkpoint(_));
+    if !resumes {
+        failover_is_known(config.failover_slot, admin.server_version())?;
+    }
     let publication = publish(&mut admin, config, on_standby, resumes).await?;
     if !resumes {
         // Before there is a slot: nobody would read it, and it would hold back the log.
@@ -206,6 +209,15 @@ async fn check_published(
         .hint(format!("ALTER PUBLICATION {} ADD TABLE …, or take them out of `tables`", quote_ident(&name))))
 }
 
+/// Slots that standbys keep in step (`FAILOVER`) came with version 17; `Invalid` where one is wanted and can't be.
+pub fn failover_is_known(wanted: bool, version: u32) -> Result<()> {
+    if !wanted || version >= 170_000 {
+        return Ok(());
+    }
+    let message = format!("a slot that standbys keep in step (`failover: true`) needs PostgreSQL 17, this is {}", version / 10_000);
+    Err(Error::invalid(message).hint("take `failover` out: after a failover a new slot is made, and every table is compared and mended"))
+}
+
 /// Makes the slot. The server lets it begin once every transaction that is open now has ended. Returns its first position.
 async fn create_slot(
     config: &Config,
@@ -213,8 +225,7 @@ async fn create_slot(
     replication: &mut Connection,
     (on_standby, tell): (bool, Tell<'_>),
 ) -> Result<u64> {
-    let failover = config.failover_slot && admin.server_version() >= 170_000;
-    let options = if failover { "(SNAPSHOT 'nothing', FAILOVER true)" } else { "(SNAPSHOT 'nothing')" };
+    let options = if config.failover_slot { "(SNAPSHOT 'nothing', FAILOVER true)" } else { "(SNAPSHOT 'nothing')" };
     let options = if admin.server_version() >= 150_000 { options } else { "NOEXPORT_SNAPSHOT" };
     let sql = format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {options}", quote_ident(&config.slot));
     let creating = replication.query(&sql);

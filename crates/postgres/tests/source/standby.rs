@@ -95,7 +95,7 @@ async fn pair(options: &[(&str, &str)], standby: &[(&str, &str)]) -> (Postgres, 
     let base = [("hot_standby_feedback", "on"), ("primary_slot_name", "standby")];
     let standby = primary.standby(&[&base[..], standby].concat());
     let mut config = config(&primary, &["public.t"]);
-    config.failover_slot = true;
+    config.failover_slot = version(&primary) >= 170_000;
     let mut follow = Follow::start(config).await;
     follow.settle("public.t").await;
     (primary, standby, follow)
