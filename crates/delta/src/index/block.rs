@@ -120,6 +120,14 @@ impl<'a> Block<'a> {
         None
     }
 
+    pub fn first(&self) -> u128 {
+        self.first
+    }
+
+    pub fn last(&self) -> u128 {
+        self.get(self.count - 1).0
+    }
+
     pub fn get(&self, index: usize) -> (u128, Place) {
         let entry = self.entry(index);
         (self.first.wrapping_add(wide(&entry[..self.widths[0]])), self.place(entry))

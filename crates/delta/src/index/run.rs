@@ -101,12 +101,21 @@ impl Run {
         self.entries
     }
 
+    #[cfg(test)]
+    pub fn blocks(&self) -> usize {
+        self.fences.len()
+    }
+
+    fn bytes_of(&self, number: usize) -> &[u8] {
+        let start = if number == 0 { MAGIC.len() } else { self.ends[number - 1] as usize };
+        &self.map[start..self.ends[number] as usize]
+    }
+
     #[inline]
     fn block(&self, number: usize) -> Result<Block<'_>> {
-        let start = if number == 0 { MAGIC.len() } else { self.ends[number - 1] as usize };
         let (word, bit) = (&self.checked[number / 64], 1 << (number % 64));
         let check = word.load(Relaxed) & bit == 0;
-        let block = Block::open(&self.map[start..self.ends[number] as usize], self.fences[number], check);
+        let block = Block::open(self.bytes_of(number), self.fences[number], check);
         let block = block.ok_or_else(|| damaged(&self.place))?;
         if check {
             word.fetch_or(bit, Relaxed);
@@ -181,6 +190,19 @@ impl RunWriter {
         let first = *first;
         block::encode(&self.waiting, &mut self.buffer);
         self.waiting.clear();
+        self.block_ends(first)
+    }
+
+    /// A whole block of another run, as it is.
+    fn push_block(&mut self, bytes: &[u8], block: &Block<'_>) -> Result<()> {
+        self.end_block()?;
+        self.buffer.extend_from_slice(bytes);
+        self.entries += block.len();
+        self.last = block.last();
+        self.block_ends(block.first())
+    }
+
+    fn block_ends(&mut self, first: u128) -> Result<()> {
         self.footer.extend_from_slice(&(self.written + self.buffer.len() as u64).to_le_bytes());
         self.footer.extend_from_slice(&first.to_le_bytes());
         match self.buffer.len() >= 64 * 1024 {
@@ -231,7 +253,7 @@ struct Cursor<'a> {
     at: usize,
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
     fn next(&mut self) -> Result<Option<(u128, Place)>> {
         let (number, block) = match self.block {
             Some((number, block)) if self.at < block.len() => (number, block),
@@ -248,40 +270,80 @@ impl Cursor<'_> {
         self.at += 1;
         Ok(Some(block.get(self.at - 1)))
     }
+
+    /// The block whose first entry was the last that `next` gave, if it is worth copying whole.
+    fn whole_block(&self) -> Option<(&'a [u8], Block<'a>)> {
+        let (number, block) = self.block.filter(|(_, block)| self.at == 1 && block.len() >= ENTRIES_MAX / 2)?;
+        Some((self.run.bytes_of(number), block))
+    }
+
+    fn skip_block(&mut self) {
+        self.at = self.block.map_or(0, |(_, block)| block.len());
+    }
 }
 
 /// Merges runs, given from the newest to the oldest, into one: of a key's entries the highest position stays, of equal
-/// ones the newest. Places that aren't to be kept are left out.
+/// ones the newest. Places that aren't to be kept are left out. Blocks between whose keys no other run has one are copied as they are:
+/// rows that come in order of their keys (a first copy does) cost next to nothing.
 pub fn merge(store: &Store, runs: &[&Run], keep: impl Fn(&Place) -> bool) -> Result<Option<Run>> {
     let mut writer = RunWriter::create(store)?;
-    let mut cursors: Vec<Cursor<'_>> = runs.iter().map(|run| Cursor { run, block: None, at: 0 }).collect();
-    let mut places = vec![None; cursors.len()];
-    // The least key first, and of equal ones the newest run's.
-    let mut heads = BinaryHeap::with_capacity(cursors.len());
-    let mut advance = |age: usize, heads: &mut BinaryHeap<Reverse<(u128, usize)>>, places: &mut Vec<Option<Place>>| {
-        let head = cursors[age].next()?;
-        places[age] = head.map(|(_, place)| place);
-        heads.extend(head.map(|(key, _)| Reverse((key, age))));
-        Ok::<(), Error>(())
-    };
-    for age in 0..runs.len() {
-        advance(age, &mut heads, &mut places)?;
-    }
-    while let Some(Reverse((key, age))) = heads.pop() {
-        let mut best = places[age];
-        advance(age, &mut heads, &mut places)?;
-        while heads.peek().is_some_and(|Reverse((next, _))| *next == key) {
-            let Some(Reverse((_, age))) = heads.pop() else { break };
-            if let (Some(place), Some(held)) = (places[age], best) {
+    let mut merge = Merge::of(runs)?;
+    while let Some(Reverse((key, age))) = merge.heads.pop() {
+        if let Some((bytes, block)) = merge.lone_block(age) {
+            if (0..block.len()).all(|at| keep(&block.get(at).1)) {
+                writer.push_block(bytes, &block)?;
+                merge.cursors[age].skip_block();
+                merge.advance(age)?;
+                continue;
+            }
+        }
+        let mut best = merge.places[age];
+        merge.advance(age)?;
+        while merge.heads.peek().is_some_and(|Reverse((next, _))| *next == key) {
+            let Some(Reverse((_, age))) = merge.heads.pop() else { break };
+            if let (Some(place), Some(held)) = (merge.places[age], best) {
                 if place.position > held.position {
                     best = Some(place);
                 }
             }
-            advance(age, &mut heads, &mut places)?;
+            merge.advance(age)?;
         }
         if let Some(place) = best.filter(&keep) {
             writer.push(key, &place)?;
         }
     }
     writer.finish(store)
+}
+
+/// Runs that are read side by side.
+struct Merge<'a> {
+    cursors: Vec<Cursor<'a>>,
+    /// Of the heads.
+    places: Vec<Option<Place>>,
+    /// The least key first, and of equal ones the newest run's.
+    heads: BinaryHeap<Reverse<(u128, usize)>>,
+}
+
+impl<'a> Merge<'a> {
+    fn of(runs: &[&'a Run]) -> Result<Merge<'a>> {
+        let cursors: Vec<Cursor<'a>> = runs.iter().map(|run| Cursor { run, block: None, at: 0 }).collect();
+        let places = vec![None; cursors.len()];
+        let mut merge = Merge { heads: BinaryHeap::with_capacity(cursors.len()), cursors, places };
+        (0..runs.len()).try_for_each(|age| merge.advance(age))?;
+        Ok(merge)
+    }
+
+    fn advance(&mut self, age: usize) -> Result<()> {
+        let head = self.cursors[age].next()?;
+        self.places[age] = head.map(|(_, place)| place);
+        self.heads.extend(head.map(|(key, _)| Reverse((key, age))));
+        Ok(())
+    }
+
+    /// The block that begins with the entry that was just taken from the heads, if all its keys lie below those of the others.
+    fn lone_block(&self, age: usize) -> Option<(&'a [u8], Block<'a>)> {
+        let (bytes, block) = self.cursors[age].whole_block()?;
+        let is_alone = self.heads.peek().is_none_or(|Reverse((next, _))| block.last() < *next);
+        is_alone.then_some((bytes, block))
+    }
 }

@@ -241,3 +241,49 @@ fn a_block_whose_sum_is_not_looked_at_never_leads_outside_of_it() {
         }
     });
 }
+
+proptest! {
+    #[test]
+    fn merged_runs_hold_the_highest_position_of_each_key_whether_blocks_are_copied_whole_or_not(
+        stretches in proptest::collection::vec((0u32..2000, 1u32..700, 1u32..4, 1u64..5), 1..6),
+        kept in 0u32..3,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let mut wanted: BTreeMap<u128, Place> = BTreeMap::new();
+        let mut runs = Vec::new();
+        for (number, (first, count, stride, commit)) in stretches.into_iter().enumerate() {
+            let of = |i: u32| Place { file: number as u32 % 3, row: i, position: Position::new(commit, 0), deleted: false };
+            let entries: Vec<(u128, Place)> = (0..count).map(|i| (u128::from(first + i * stride), of(i))).collect();
+            for (key, place) in &entries {
+                let held = wanted.entry(*key).or_insert(*place);
+                // Of equal ones the newer run's.
+                if place.position >= held.position {
+                    *held = *place;
+                }
+            }
+            runs.push(write_entries(&store, entries).unwrap().unwrap());
+        }
+        wanted.retain(|_, place| place.file >= kept);
+        let newest_first: Vec<&Run> = runs.iter().rev().collect();
+        let merged = run::merge(&store, &newest_first, |place| place.file >= kept).unwrap();
+        prop_assert_eq!(merged.as_ref().map_or(0, Run::len), wanted.len());
+        let mut block = 0;
+        for (key, place) in &wanted {
+            prop_assert_eq!(merged.as_ref().unwrap().find(*key, &mut block).unwrap(), Some(*place));
+        }
+    }
+}
+
+#[test]
+fn runs_that_follow_on_each_other_are_merged_block_by_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let entries = |from: u32| (from..from + 200).map(|i| (u128::from(i), place(i, 1))).collect();
+    let runs: Vec<Run> = (0..10).map(|i| write_entries(&store, entries(200 * i)).unwrap().unwrap()).collect();
+    let merged = run::merge(&store, &runs.iter().rev().collect::<Vec<_>>(), |_| true).unwrap().unwrap();
+    // Of 128 entries and 72, as they were; one by one they would fill 16 blocks.
+    assert_eq!((merged.len(), merged.blocks()), (2000, 20));
+    let again = run::merge(&store, &[&merged], |_| true).unwrap().unwrap();
+    assert_eq!(store.read(again.name()).unwrap(), store.read(merged.name()).unwrap());
+}
