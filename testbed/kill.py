@@ -88,7 +88,12 @@ def transaction(r, k):
     elif pick < 0.99:
         k.execute("INSERT INTO account SELECT g, 'big', 2 FROM generate_series(%s, %s) g ON CONFLICT DO NOTHING", (a, a + 8000))
     elif pick < 0.995:
-        k.execute("ALTER TABLE cart ADD COLUMN IF NOT EXISTS c%s int DEFAULT %s" % (a % 4, a % 4))
+        # The last three lead to a table that is read anew, beside the one that readers see.
+        k.execute(("ALTER TABLE cart ADD COLUMN IF NOT EXISTS c%d int DEFAULT %d" % (a % 4, a % 4),
+                   "ALTER TABLE cart DROP CONSTRAINT cart_pkey, ADD CONSTRAINT cart_pkey PRIMARY KEY (id, v)",
+                   "ALTER TABLE cart DROP CONSTRAINT cart_pkey, ADD CONSTRAINT cart_pkey PRIMARY KEY (id)",
+                   "DROP TABLE cart; CREATE TABLE cart (id int PRIMARY KEY, v text)")[r.randrange(4)])
+        k.execute("INSERT INTO cart SELECT g, 'd' FROM generate_series(1, 300) g ON CONFLICT DO NOTHING")
     else:
         k.execute("UPDATE account SET owner = 'everyone' WHERE id % 3 = 0")
 

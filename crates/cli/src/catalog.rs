@@ -163,6 +163,11 @@ pub async fn inspect_source(config: &Config) -> Result<(Box<dyn Inspect>, Vec<Ar
     Ok((source, schemas))
 }
 
+/// About how many rows the source's tables have.
+pub async fn rows_estimated(config: &Config) -> Result<BTreeMap<TableName, u64>> {
+    Ok(facts(config).await?.tables.into_iter().map(|facts| (facts.table, facts.rows_estimated)).collect())
+}
+
 pub fn inspect_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Inspect>> {
     inspect(config, Some(sink))
 }

@@ -230,5 +230,8 @@ fn a_slot_for_failovers_is_refused_where_the_server_knows_none_before_anything_i
     }
     place.tidewire(&["check"], &[]).is(1).says("needs PostgreSQL 17");
     place.catch_up().is(2).says("needs PostgreSQL 17").says("take `failover` out");
-    assert_eq!(server.psql("SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots)"), "0");
+    assert_eq!(
+        server.psql("SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots)"),
+        "0"
+    );
 }

@@ -115,6 +115,7 @@ pub async fn compare(
     let sinks = choose_sinks(config, wanted.sinks)?;
     let (mut source, schemas) = catalog::inspect_source(config).await?;
     let schemas = choose_tables(schemas, wanted.tables)?;
+    let rows = catalog::rows_estimated(config).await?;
     let (mut found, mut missing, mut failed) = (Vec::new(), Vec::new(), None);
     for sink in sinks {
         let mut copy = catalog::inspect_sink(config, sink)?;
@@ -127,7 +128,7 @@ pub async fn compare(
                 terms: Terms { repair: wanted.repair, ..Terms::default() },
                 progress,
             };
-            let comparing = reconcile(&mut sides, schema.clone(), 0).await;
+            let comparing = reconcile(&mut sides, schema.clone(), rows.get(&schema.table).copied().unwrap_or(0)).await;
             match comparing.map_err(|e| e.context(format!("comparing {} in {}", schema.table, sink.name))) {
                 Ok(comparison) => found.push(comparison),
                 Err(error) if is_missing(&error) => missing.push(error),

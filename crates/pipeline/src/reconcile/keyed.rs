@@ -1,4 +1,4 @@
-use super::scan::{differing, rows, Side, Table};
+use super::scan::{rows, Differing, Side, Table};
 use super::{Comparison, Difference, DriftKey, Phase, Sides, Step};
 use std::collections::{HashMap, HashSet};
 use tidewire_change::{Datum, Result, Row, RowBuilder};
@@ -33,11 +33,24 @@ struct Settled {
 }
 
 pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<()> {
-    let source = sides.digests(Side::Source, table).await?;
-    sides.sink_catches_up(table).await?;
-    let sink = sides.digests(Side::Sink, table).await?;
-    (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
-    for group in differing(&source, &sink, sides.terms.rows_in_memory) {
+    let (mut source, mut sink) = both(sides, table, comparison).await?;
+    let mut differing = Differing::between(&source, &sink);
+    let finer = table.finer(comparison.rows_source).filter(|_| differing.rows() > 0);
+    let table = finer.as_ref().unwrap_or(table);
+    if finer.is_some() {
+        (source, sink) = both(sides, table, comparison).await?;
+        differing = Differing::between(&source, &sink);
+    }
+    // Buckets whose rows changed between the two scans are often equal at the next: that costs less than looking at their rows.
+    while differing.rows() > sides.terms.rows_in_memory as u64 {
+        let before = differing.rows();
+        (source, sink) = both(sides, table, comparison).await?;
+        differing.also_in(&Differing::between(&source, &sink));
+        if differing.rows() > before / 2 {
+            break;
+        }
+    }
+    for group in differing.groups(sides.terms.rows_in_memory) {
         let candidates = candidates(sides, table, &group).await?;
         let settled = settle(sides, table, candidates).await?;
         comparison.moving += settled.moving;
@@ -76,6 +89,15 @@ pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &m
     count(sides, table, comparison, (source, sink)).await
 }
 
+/// The digests of both sides; the sink's of a later moment.
+async fn both(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<(Vec<Digest>, Vec<Digest>)> {
+    let source = sides.digests(Side::Source, table).await?;
+    sides.sink_catches_up(table).await?;
+    let sink = sides.digests(Side::Sink, table).await?;
+    (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
+    Ok((source, sink))
+}
+
 /// Whatever was found key by key, nothing is equal whose rows are not as many, unless they came and went between the scans.
 async fn count(
     sides: &mut Sides<'_>,
@@ -87,10 +109,7 @@ async fn count(
         if comparison.rows_source == comparison.rows_sink || comparison.drift() + comparison.moving > 0 {
             return Ok(());
         }
-        let source = sides.digests(Side::Source, table).await?;
-        sides.sink_catches_up(table).await?;
-        let sink = sides.digests(Side::Sink, table).await?;
-        (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
+        let (source, sink) = both(sides, table, comparison).await?;
         let stands_still = last.0 == source && last.1 == sink;
         if stands_still && comparison.rows_source != comparison.rows_sink {
             comparison.missing += comparison.rows_source.saturating_sub(comparison.rows_sink);

@@ -1,4 +1,4 @@
-use super::scan::{differing, rows, Side, Table};
+use super::scan::{rows, Differing, Side, Table};
 use super::{Comparison, Phase, Sides, Step};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn count(
     sink: &[Digest],
     comparison: &mut Comparison,
 ) -> Result<()> {
-    for group in differing(source, sink, sides.terms.rows_in_memory) {
+    for group in Differing::between(source, sink).groups(sides.terms.rows_in_memory) {
         let mut surplus: HashMap<u128, i64> = HashMap::new();
         for (side, one) in [(Side::Source, 1), (Side::Sink, -1)] {
             sides

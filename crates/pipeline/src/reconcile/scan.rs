@@ -4,6 +4,9 @@ use tidewire_change::{Datum, Error, Result, Row, RowBuilder, Schema};
 use tidewire_connector::Scan;
 use tidewire_flow::{bucket, key_hash128, key_of, Digest, RowHasher};
 
+const BUCKETS_MIN: u64 = 1 << 8;
+const BUCKETS_MAX: u64 = 1 << 20;
+
 /// Rows between two reports of progress.
 const REPORT_ROWS: u64 = 8192;
 
@@ -28,10 +31,17 @@ pub(super) struct Seen {
 }
 
 impl Table {
-    /// A bucket for about 200 rows: few keys are read again for one that differs. At most 65536 (2 MiB of digests).
+    /// A bucket for about eight rows: of a table that changes while it is read, few rows are read again. At most 2^20 buckets
+    /// (32 MiB of digests a side).
     pub fn new(schema: Arc<Schema>, rows_estimated: u64) -> Self {
-        let buckets = (rows_estimated / 200).clamp(16, 1 << 16) as u32;
+        let buckets = (rows_estimated / 8).clamp(BUCKETS_MIN, BUCKETS_MAX) as u32;
         Table { name: schema.table.to_string(), schema, buckets, rows_estimated }
+    }
+
+    /// With more buckets, if so many rows were found that those of a bucket are too many. (The estimate was wrong, or there was none.)
+    pub fn finer(&self, rows: u64) -> Option<Table> {
+        let finer = Table::new(self.schema.clone(), rows);
+        (finer.buckets / 4 > self.buckets).then_some(finer)
     }
 
     pub fn bucket(&self, seen: Seen) -> u32 {
@@ -124,18 +134,36 @@ pub(super) fn rows(digests: &[Digest]) -> u64 {
     digests.iter().map(|d| d.count).sum()
 }
 
-/// The buckets that differ, in groups of at most about `rows` rows.
-pub(super) fn differing(source: &[Digest], sink: &[Digest], rows: usize) -> Vec<Vec<u32>> {
-    let mut groups: Vec<(Vec<u32>, u64)> = Vec::new();
-    for (index, (s, k)) in source.iter().zip(sink).enumerate().filter(|(_, (s, k))| s != k) {
-        let size = s.count.max(k.count);
-        match groups.last_mut() {
-            Some((group, sum)) if *sum + size <= rows as u64 => {
-                group.push(index as u32);
-                *sum += size;
-            }
-            _ => groups.push((vec![index as u32], size)),
-        }
+/// Buckets that differ, and how many rows each has.
+pub(super) struct Differing(Vec<(u32, u64)>);
+
+impl Differing {
+    pub fn between(source: &[Digest], sink: &[Digest]) -> Differing {
+        let both = source.iter().zip(sink).enumerate().filter(|(_, (s, k))| s != k);
+        Differing(both.map(|(index, (s, k))| (index as u32, s.count.max(k.count))).collect())
     }
-    groups.into_iter().map(|(group, _)| group).collect()
+
+    pub fn rows(&self) -> u64 {
+        self.0.iter().map(|(_, rows)| rows).sum()
+    }
+
+    /// Those that differ in `other`, too. A bucket that was equal once is equal.
+    pub fn also_in(&mut self, other: &Differing) {
+        self.0.retain(|(index, _)| other.0.binary_search_by_key(index, |(index, _)| *index).is_ok());
+    }
+
+    /// In groups of at most about `rows` rows.
+    pub fn groups(&self, rows: usize) -> Vec<Vec<u32>> {
+        let mut groups: Vec<(Vec<u32>, u64)> = Vec::new();
+        for (index, size) in &self.0 {
+            match groups.last_mut() {
+                Some((group, sum)) if *sum + size <= rows as u64 => {
+                    group.push(*index);
+                    *sum += size;
+                }
+                _ => groups.push((vec![*index], *size)),
+            }
+        }
+        groups.into_iter().map(|(group, _)| group).collect()
+    }
 }

@@ -104,6 +104,18 @@ async fn drift_larger_than_what_memory_may_hold_is_found_in_groups() {
     assert!(scans >= 4, "{scans} scans");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_larger_than_was_thought_is_looked_at_more_finely_and_few_rows_are_read_again() {
+    let mut bench = Bench::new().await;
+    bench.fill(30_000).await;
+    bench.store.spoil("orders", 7, None);
+    // A few rows of memory: had each bucket as many rows as by the estimate, they would be read in several groups.
+    let found = bench.compare("orders", Terms { rows_in_memory: 30, ..Terms::default() }).await.unwrap();
+    assert_eq!((found.verdict, found.missing, found.rows_source), (Verdict::Drift, 1, 30_000));
+    let scans = bench.phases.windows(2).filter(|p| p[0] != Phase::ScanSource && p[1] == Phase::ScanSource).count();
+    assert!(scans <= 2, "{scans} scans besides the first");
+}
+
 /// Changes rows all the time until told to stop; some of them go back and forth between two values.
 async fn load(world: World, stop: Arc<AtomicBool>) {
     let mut n = 0;

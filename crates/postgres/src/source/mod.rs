@@ -46,8 +46,8 @@ mod watch;
 pub use config::Config;
 pub use ownership::{give_up, slot_is_free};
 pub use pattern::Pattern;
-pub use setup::failover_is_known;
 pub(crate) use placed::copy_text::CopyDecoder;
+pub use setup::failover_is_known;
 
 /// What decides about rows that were read, for the simulation.
 #[cfg(feature = "simulation")]

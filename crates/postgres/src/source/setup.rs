@@ -214,8 +214,12 @@ pub fn failover_is_known(wanted: bool, version: u32) -> Result<()> {
     if !wanted || version >= 170_000 {
         return Ok(());
     }
-    let message = format!("a slot that standbys keep in step (`failover: true`) needs PostgreSQL 17, this is {}", version / 10_000);
-    Err(Error::invalid(message).hint("take `failover` out: after a failover a new slot is made, and every table is compared and mended"))
+    let message = format!(
+        "a slot that standbys keep in step (`failover: true`) needs PostgreSQL 17, this is {}",
+        version / 10_000
+    );
+    Err(Error::invalid(message)
+        .hint("take `failover` out: after a failover a new slot is made, and every table is compared and mended"))
 }
 
 /// Makes the slot. The server lets it begin once every transaction that is open now has ended. Returns its first position.
