@@ -40,6 +40,14 @@ def status(config):
         return None
 
 
+def durable_ms(config):
+    """Share -> the bound of the histogram, in ms, below which so many commits were durable in the journal."""
+    with urllib.request.urlopen(address(config) + "/metrics", timeout=5) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith("tidewire_durable_seconds_bucket")]
+    bounds = [(line.split('le="')[1].split('"')[0], float(line.split()[-1])) for line in lines]
+    return lambda share: next("%g" % (float(bound) * 1000) for bound, n in bounds if n >= share * bounds[-1][1])
+
+
 def wait(what, so, limit=600, pause=0.005):
     """Waits until `so()` is true; the seconds that it took."""
     began = time.time()

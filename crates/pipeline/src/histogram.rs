@@ -2,7 +2,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Upper bounds in seconds; one bucket more is without bound.
-pub const BOUNDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+pub const BOUNDS: [f64; 17] =
+    [0.0005, 0.001, 0.0015, 0.002, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
 /// Durations counted by size. No lock: it is written on the path of every batch.
 #[derive(Default)]
@@ -64,7 +65,7 @@ mod tests {
         histogram.observe_between(5_000_000, 1_000_000, 1);
         histogram.observe(Duration::from_secs(100), 1);
         assert_eq!(histogram.count(), 102);
-        assert_eq!((histogram.cumulative()[0], histogram.cumulative()[8]), (91, 101));
+        assert_eq!((histogram.cumulative()[1], histogram.cumulative()[11]), (91, 101));
         assert_eq!(
             (histogram.quantile(0.5), histogram.quantile(0.95), histogram.quantile(1.0)),
             (Some(0.001), Some(0.5), None)
