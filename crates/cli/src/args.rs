@@ -1,8 +1,10 @@
 //! The command line.
 
 mod bus;
+mod registry;
 
 pub use bus::{Dlq, DlqReplay, DlqShow, OfSinks, Replay};
+pub use registry::*;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -47,6 +49,9 @@ pub enum Command {
         curl -X POST -H 'Content-Type: application/json' --data @connector.json http://127.0.0.1:8083/connectors\n  \
         curl http://127.0.0.1:8083/connectors?expand=status")]
     Serve(Serve),
+    /// A schema registry with Confluent's REST API (docs/registry.md)
+    #[command(after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExample:\n  tidewire registry")]
+    Registry(Registry),
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
     Run(Run),

@@ -84,6 +84,10 @@ async fn answer(cli: &Cli) -> Result<Answer> {
             log(cli, LogForm::Text)?;
             return commands::serve::run(args).await;
         }
+        Command::Registry(args) => {
+            log(cli, LogForm::Text)?;
+            return commands::registry::run(args).await;
+        }
         Command::Check(args) => return commands::check::run(&load(cli, &args.config)?, args).await,
         Command::Run(args) => return commands::run::run(&load(cli, &args.config)?, args).await,
         Command::Capture(args) => return commands::run::capture(&load(cli, &args.config)?, args).await,

@@ -11,6 +11,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("flow", 1),
     ("connector", 1),
     ("pgwire", 1),
+    ("registry", 1),
     ("postgres", 2),
     ("journal", 2),
     ("kafka", 2),

@@ -1,7 +1,8 @@
-//! Owns: the HTTP address of a running pipeline, its client for a second process, Kafka Connect's REST API and its connectors (floor 4).
-//! May import: pipeline, connector, change.
+//! Owns: the HTTP address of a running pipeline, its client for a second process, Kafka Connect's REST API, a schema registry's (floor 4).
+//! May import: pipeline, registry, connector, change.
 //! Never imports: adapters, cli.
 
+mod address;
 mod answer;
 mod client;
 pub mod connect;
@@ -9,6 +10,7 @@ mod gate;
 mod http1;
 #[cfg(feature = "fuzz")]
 pub mod outside;
+pub mod registry;
 mod routes;
 mod serve;
 mod wire;

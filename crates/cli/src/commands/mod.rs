@@ -7,6 +7,7 @@ pub mod init;
 pub mod lag;
 pub mod plan;
 pub mod reconcile;
+pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod serve;

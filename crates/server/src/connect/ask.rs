@@ -4,6 +4,7 @@ use super::json::{parse, Node};
 use super::snapshot::Snapshot;
 use super::store::Target;
 use super::{Properties, Refusal};
+use crate::address::{decoded, segments};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +70,7 @@ fn methods(path: &[&str]) -> &'static [&'static str] {
 
 impl Request<'_> {
     pub fn understand(&self) -> Result<Ask, Refusal> {
-        let path = segments(self.path)?;
+        let path = segments(self.path).map_err(Refusal::bad)?;
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         let method = if self.method == "HEAD" { "GET" } else { self.method };
         let allowed = methods(&path);
@@ -135,7 +136,7 @@ impl Request<'_> {
     /// All values of a parameter of the query.
     fn queried(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let pairs = self.query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| decoded(value)).collect()
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| decoded(value).map_err(Refusal::bad)).collect()
     }
 
     fn flag(&self, name: &str) -> Result<bool, Refusal> {
@@ -166,33 +167,6 @@ fn create(body: Node) -> Result<Ask, Refusal> {
         }
     }
     Ok(Ask::Create { name, config, target })
-}
-
-/// The parts between slashes; one at the end says nothing.
-fn segments(path: &str) -> Result<Vec<String>, Refusal> {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
-    match path {
-        "" => Ok(Vec::new()),
-        path => path.split('/').map(decoded).collect(),
-    }
-}
-
-/// `%41` is `A`.
-fn decoded(text: &str) -> Result<String, Refusal> {
-    let wrong = || Refusal::bad("The address holds a % that isn't followed by two hexadecimal digits, or no UTF-8");
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16)).ok_or_else(wrong);
-        bytes.push((digit(0)? << 4 | digit(1)?) as u8);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 #[cfg(test)]

@@ -1,0 +1,86 @@
+//! Arguments of `tidewire registry`.
+
+use clap::{Args, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Registry {
+    #[command(subcommand)]
+    pub command: Option<RegistryCommand>,
+    #[command(flatten)]
+    pub serve: RegistryServe,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum RegistryCommand {
+    /// Print all schemas and settings, one JSON line each, as Kafka's topic `_schemas` has them
+    #[command(after_help = "Examples:\n  tidewire registry export > schemas.jsonl\n  \
+        tidewire registry export --url http://registry:8081 > schemas.jsonl")]
+    Export(RegistryExport),
+    /// Take what `export` printed: ids and versions stay as they are
+    #[command(after_help = "Example:\n  tidewire registry import schemas.jsonl --data-dir ./tidewire-registry")]
+    Import(RegistryImport),
+    /// May this schema follow those of a subject? The answer is no (exit code 1) with every difference
+    #[command(after_help = "Examples:\n  tidewire registry check --file new.avsc --subject shop.orders-value\n  \
+        tidewire registry check --file order.proto --subject orders-value --url http://registry:8081 --json")]
+    Check(RegistryCheck),
+}
+
+#[derive(Args, Debug)]
+pub struct RegistryServe {
+    /// Folder of the registry's file. One process owns it
+    #[arg(long, default_value = "./tidewire-registry")]
+    pub data_dir: PathBuf,
+    /// Address of the REST API
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub listen: SocketAddr,
+    /// The level of compatibility where nobody set one: NONE, BACKWARD, FORWARD, FULL, or one of these with _TRANSITIVE
+    #[arg(long, value_name = "LEVEL", default_value = "BACKWARD")]
+    pub level: String,
+    /// Whose rules are followed where registries disagree
+    #[arg(long, default_value = "confluent", value_parser = ["confluent", "karapace"])]
+    pub profile: String,
+}
+
+#[derive(Args, Debug)]
+pub struct RegistryExport {
+    /// Folder of a registry that isn't running
+    #[arg(long, default_value = "./tidewire-registry", conflicts_with = "url")]
+    pub data_dir: PathBuf,
+    /// A running registry, ours or another with Confluent's API
+    #[arg(long)]
+    pub url: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct RegistryImport {
+    /// What `export` printed; `-` is the standard input
+    pub file: PathBuf,
+    /// Folder of a registry that isn't running
+    #[arg(long, default_value = "./tidewire-registry")]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct RegistryCheck {
+    /// The new schema: .avsc, .json or .proto
+    #[arg(long)]
+    pub file: PathBuf,
+    /// The subject that it would be registered under
+    #[arg(long)]
+    pub subject: String,
+    /// The registry
+    #[arg(long, default_value = "http://127.0.0.1:8081")]
+    pub url: String,
+    /// AVRO, JSON or PROTOBUF; the file's name tells otherwise
+    #[arg(long = "type", value_name = "TYPE", value_parser = ["AVRO", "JSON", "PROTOBUF"], ignore_case = true)]
+    pub format: Option<String>,
+    /// A schema that this one refers to: NAME=SUBJECT:VERSION (repeat it for more)
+    #[arg(long, value_name = "NAME=SUBJECT:VERSION")]
+    pub reference: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

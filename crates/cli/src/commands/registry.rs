@@ -1,0 +1,194 @@
+//! `tidewire registry`: a schema registry, and what is done with one.
+
+use crate::args::{Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryServe};
+use crate::exit::Answer;
+use crate::{signals, terminal};
+use serde_json::{json, Value};
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+use tidewire_registry::state::{read_line, write_line, Event};
+use tidewire_registry::{Level, Profile};
+use tidewire_server::registry::{refused, serve, Client, Keeper};
+use tidewire_server::Address;
+
+/// The token that requests must carry; not an argument, which every user of the machine could see.
+const TOKEN: &str = "TIDEWIRE_TOKEN";
+
+pub async fn run(args: &Registry) -> Result<Answer> {
+    match &args.command {
+        None => answer_requests(&args.serve).await,
+        Some(RegistryCommand::Export(args)) => export(args).await,
+        Some(RegistryCommand::Import(args)) => import(args),
+        Some(RegistryCommand::Check(args)) => check(args).await,
+    }
+}
+
+fn token() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
+}
+
+async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
+    let level = Level::parse(&args.level).ok_or_else(|| {
+        let all: Vec<_> = Level::ALL.iter().map(|level| level.word()).collect();
+        Error::invalid(format!("--level {:?} isn't known", args.level)).hint(format!("say one of {}", all.join(", ")))
+    })?;
+    let keeper = Keeper::open(&args.data_dir, level, Profile::parse(&args.profile).unwrap_or_default())?;
+    let serving = serve(Arc::new(keeper), Address { address: args.listen, token: token() }).await;
+    let serving = serving.map_err(|error| match args.listen.ip().is_loopback() {
+        true => error,
+        false => error.hint(format!("set the variable {TOKEN}, or listen on 127.0.0.1 (--listen)")),
+    })?;
+    let (address, folder) = (serving.address(), args.data_dir.display());
+    terminal::tell(&format!("schemas are taken at http://{address} and kept in {folder}"));
+    let signal = signals::first().await;
+    serving.stop().await;
+    signal.map(|()| Answer::Yes)
+}
+
+async fn export(args: &RegistryExport) -> Result<Answer> {
+    let lines = match &args.url {
+        Some(url) => exported(&Client::new(url, token())?).await?,
+        None => {
+            if !args.data_dir.join("schemas.log").exists() {
+                let folder = args.data_dir.display();
+                return Err(Error::invalid(format!("there is no registry in {folder}")).hint("say where it is with --data-dir or --url"));
+            }
+            let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
+            let events = keeper.registry().export();
+            events.iter().map(|event| line(std::slice::from_ref(event))).collect()
+        }
+    };
+    lines.iter().for_each(|line| println!("{line}"));
+    Ok(Answer::Yes)
+}
+
+/// One event without the list's brackets.
+fn line(event: &[Event]) -> String {
+    let line = write_line(event);
+    line[1..line.len() - 1].to_string()
+}
+
+/// Schemas and settings of a running registry. Those that others refer to have smaller ids, and come first.
+async fn exported(client: &Client) -> Result<Vec<String>> {
+    let lacking = |path: &str| Error::invalid(format!("the schema registry doesn't know {path}"));
+    let wanted = |found: Option<Value>, path: &str| found.ok_or_else(|| lacking(path));
+    let mut lines = Vec::new();
+    settings(client, None, &mut lines).await?;
+    let all = wanted(client.get("/schemas?deleted=true").await?, "/schemas")?;
+    let live = wanted(client.get("/schemas").await?, "/schemas")?;
+    let place = |schema: &Value| (schema["subject"].as_str().unwrap_or_default().to_string(), schema["version"].as_u64());
+    let live: HashSet<_> = live.as_array().into_iter().flatten().map(place).collect();
+    let mut all: Vec<Value> = all.as_array().cloned().unwrap_or_default();
+    all.sort_by_key(|schema| (schema["id"].as_u64(), place(schema)));
+    let mut subjects: Vec<String> = all.iter().map(|schema| place(schema).0).collect();
+    subjects.sort();
+    subjects.dedup();
+    for subject in &subjects {
+        settings(client, Some(subject), &mut lines).await?;
+    }
+    for mut value in all {
+        let is_live = live.contains(&place(&value));
+        let key = json!({"keytype": "SCHEMA", "subject": value["subject"], "version": value["version"], "magic": 1});
+        value["deleted"] = json!(!is_live);
+        lines.push(json!({"key": key, "value": value}).to_string());
+    }
+    Ok(lines)
+}
+
+async fn settings(client: &Client, subject: Option<&str>, lines: &mut Vec<String>) -> Result<()> {
+    for (kind, path) in [("CONFIG", "/config"), ("MODE", "/mode")] {
+        let path = subject.map_or(path.to_string(), |subject| format!("{path}/{}", Client::part(subject)));
+        if let Some(value) = client.get(&path).await? {
+            let key = json!({"keytype": kind, "subject": subject, "magic": 0});
+            lines.push(json!({"key": key, "value": value}).to_string());
+        }
+    }
+    Ok(())
+}
+
+fn import(args: &RegistryImport) -> Result<Answer> {
+    let text = read(&args.file)?;
+    let mut events = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let of_line = |e: Error| e.context(format!("in line {} of {}", at + 1, args.file.display()));
+        events.extend(read_line(line).map_err(of_line)?);
+    }
+    let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
+    let count = keeper.import(&events)?;
+    terminal::tell(&format!("{count} records are in {}", args.data_dir.display()));
+    Ok(Answer::Yes)
+}
+
+fn read(path: &Path) -> Result<String> {
+    let io = |e| Error::io(e, path.display());
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(io)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::invalid(format!("there is no file {}", path.display())),
+        _ => io(e),
+    })
+}
+
+async fn check(args: &RegistryCheck) -> Result<Answer> {
+    let format = format_of(args)?;
+    let references: Vec<Value> = args.reference.iter().map(|text| reference(text)).collect::<Result<_>>()?;
+    let body = json!({"schema": read(&args.file)?, "schemaType": format, "references": references});
+    let path = format!("/compatibility/subjects/{}/versions?verbose=true", Client::part(&args.subject));
+    let (status, answer) = Client::new(&args.url, token())?.ask("POST", &path, Some(&body)).await?;
+    let is_compatible = match (status, answer["is_compatible"].as_bool()) {
+        (200, Some(is)) => is,
+        // A registry that knows nothing of the subject: whatever comes is the first.
+        (404, _) if answer["error_code"] == 40401 => true,
+        _ => return Err(refused(status, &answer).context(format!("while checking {}", args.file.display()))),
+    };
+    if args.json {
+        println!("{answer}");
+    } else if is_compatible {
+        println!("{} may follow what {} has", args.file.display(), args.subject);
+    } else {
+        println!("{} may not follow what {} has:", args.file.display(), args.subject);
+        differences(&answer).iter().for_each(|line| println!("  {line}"));
+    }
+    Ok(if is_compatible { Answer::Yes } else { Answer::No })
+}
+
+/// Ours are told one by one; of other registries, what they say.
+fn differences(answer: &Value) -> Vec<String> {
+    let text = |of: &Value| of.as_str().map_or_else(|| of.to_string(), str::to_string);
+    match answer["differences"].as_array() {
+        Some(all) => all.iter().map(|one| {
+            let path = one["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
+            let (version, rule, message) = (&one["version"], text(&one["rule"]), text(&one["message"]));
+            let reads = if one["reader"] == "new" { "the new schema reads version" } else { "is read by version" };
+            format!("{path}: {message} ({rule}; {reads} {version})")
+        }).collect(),
+        None => answer["messages"].as_array().into_iter().flatten().map(text).collect(),
+    }
+}
+
+fn format_of(args: &RegistryCheck) -> Result<String> {
+    if let Some(format) = &args.format {
+        return Ok(format.to_ascii_uppercase());
+    }
+    match args.file.extension().and_then(|extension| extension.to_str()) {
+        Some("avsc" | "avro") => Ok("AVRO".into()),
+        Some("json") => Ok("JSON".into()),
+        Some("proto") => Ok("PROTOBUF".into()),
+        _ => Err(Error::invalid(format!("the name of {} doesn't tell the type of schema", args.file.display()))
+            .hint("say --type AVRO, JSON or PROTOBUF")),
+    }
+}
+
+fn reference(text: &str) -> Result<Value> {
+    let parts = text.split_once('=').and_then(|(name, rest)| {
+        let (subject, version) = rest.rsplit_once(':')?;
+        Some(json!({"name": name, "subject": subject, "version": version.parse::<u32>().ok()?}))
+    });
+    parts.ok_or_else(|| Error::invalid(format!("--reference {text:?} isn't NAME=SUBJECT:VERSION")))
+}

@@ -1,0 +1,98 @@
+//! Asks a registry over HTTP: ours, or another with Confluent's API.
+
+use crate::http1;
+use serde_json::Value;
+use std::time::Duration;
+use tidewire_change::{topic::escape, Error, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_BYTES: u64 = 256 << 20;
+
+pub struct Client {
+    /// host:port.
+    host: String,
+    /// Stands before every path.
+    prefix: String,
+    token: Option<String>,
+}
+
+impl Client {
+    /// `url` as `http://127.0.0.1:8081`. `Invalid`: it isn't one.
+    pub fn new(url: &str, token: Option<String>) -> Result<Client> {
+        let wrong = |why: &str| Error::invalid(format!("the registry's address {url:?} {why}"));
+        if url.starts_with("https://") {
+            return Err(wrong("asks for TLS, which this command doesn't speak").hint("give an http:// address on this machine, such as a proxy's"));
+        }
+        let rest = url.strip_prefix("http://").ok_or_else(|| wrong("doesn't begin with http://"))?;
+        if rest.contains('@') {
+            return Err(wrong("holds a password").hint("give it in the variable TIDEWIRE_TOKEN"));
+        }
+        let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_port = host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+        if host.is_empty() {
+            return Err(wrong("names no machine"));
+        }
+        let host = if has_port { host.to_string() } else { format!("{host}:80") };
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        Ok(Client { host, prefix, token })
+    }
+
+    /// A name as part of a path.
+    pub fn part(name: &str) -> String {
+        escape(name)
+    }
+
+    /// Status and body. `path` begins with a slash. `Unavailable`: nobody answers there.
+    pub async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+        let exchange = async {
+            let io = |e| Error::io(e, &self.host);
+            let mut stream = TcpStream::connect(&self.host).await.map_err(io)?;
+            // The old version of HTTP: its answers come in one piece.
+            let mut request = format!("{method} {}{path} HTTP/1.0\r\nHost: {}\r\n", self.prefix, self.host);
+            request += "Accept: application/vnd.schemaregistry.v1+json, application/json\r\n";
+            if let Some(token) = &self.token {
+                request += &format!("Authorization: Bearer {token}\r\n");
+            }
+            let body = body.map(Value::to_string).unwrap_or_default();
+            if !body.is_empty() {
+                let length = body.len();
+                request += &format!("Content-Type: application/vnd.schemaregistry.v1+json\r\nContent-Length: {length}\r\n");
+            }
+            stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.map_err(io)?;
+            let mut answer = Vec::new();
+            stream.take(ANSWER_BYTES).read_to_end(&mut answer).await.map_err(io)?;
+            http1::parse(&answer)
+        };
+        let answered = tokio::time::timeout(PATIENCE, exchange).await;
+        let answer = answered
+            .unwrap_or_else(|_| Err(Error::unavailable(format!("{} did not answer in {} s", self.host, PATIENCE.as_secs()))))
+            .map_err(|e| e.context("while asking the schema registry").hint("is a registry running at this address (--url)?"))?;
+        let body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());
+        Ok((answer.status, body))
+    }
+
+    /// The body of an answer that says yes; none where the registry says that there is no such thing.
+    pub async fn get(&self, path: &str) -> Result<Option<Value>> {
+        let (status, body) = self.ask("GET", path, None).await?;
+        match status {
+            200..=299 => Ok(Some(body)),
+            404 => Ok(None),
+            status => Err(refused(status, &body)),
+        }
+    }
+}
+
+/// What a registry answered in place of what was asked for.
+pub fn refused(status: u16, body: &Value) -> Error {
+    let message = body["message"].as_str().map_or_else(|| body.to_string(), str::to_string);
+    let message: String = message.chars().take(2000).collect();
+    match status {
+        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}"))
+            .hint("give its token in the variable TIDEWIRE_TOKEN"),
+        400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
+        status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
+    }
+}

@@ -1,0 +1,13 @@
+//! Confluent's REST API of a schema registry, and the file that keeps what was registered.
+
+mod answers;
+mod body;
+mod client;
+mod http;
+mod keeper;
+mod routes;
+mod store;
+
+pub use client::{refused, Client};
+pub use http::serve;
+pub use keeper::Keeper;
