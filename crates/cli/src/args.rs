@@ -4,8 +4,8 @@ mod bus;
 mod registry;
 
 pub use bus::{Dlq, DlqReplay, DlqShow, OfSinks, Replay};
-pub use registry::*;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use registry::*;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -50,7 +50,9 @@ pub enum Command {
         curl http://127.0.0.1:8083/connectors?expand=status")]
     Serve(Serve),
     /// A schema registry with Confluent's REST API (docs/registry.md)
-    #[command(after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExample:\n  tidewire registry")]
+    #[command(
+        after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExample:\n  tidewire registry"
+    )]
     Registry(Registry),
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]

@@ -68,7 +68,9 @@ impl Registry {
 
     #[track_caller]
     fn register(&self, subject: &str, schema: &str) -> u64 {
-        self.yes("POST", &format!("/subjects/{subject}/versions"), Some(json!({"schema": schema})))["id"].as_u64().unwrap()
+        self.yes("POST", &format!("/subjects/{subject}/versions"), Some(json!({"schema": schema})))["id"]
+            .as_u64()
+            .unwrap()
     }
 
     /// The command with this registry's address.
@@ -128,10 +130,16 @@ fn subjects_versions_and_ids_answer_as_confluents_registry_does() {
     registry.no("GET", "/schemas/ids/9/subjects", None, 40403);
     registry.no("POST", "/subjects/none", Some(json!({"schema": one})), 40401);
     registry.no("POST", "/subjects/s-value", Some(json!({"schema": record(&["z"])})), 40403);
-    let invalid = registry.no("POST", "/subjects/s-value/versions", Some(json!({"schema": "{\"type\":\"strange\"}"})), 42201);
+    let invalid =
+        registry.no("POST", "/subjects/s-value/versions", Some(json!({"schema": "{\"type\":\"strange\"}"})), 42201);
     assert!(invalid.contains("`strange` isn't known"), "{invalid}");
     registry.no("POST", "/subjects/s-value/versions", Some(json!({"schema": one, "schemaType": "XML"})), 42201);
-    registry.no("POST", "/subjects/s-value/versions", Some(json!({"schema": one, "ruleSet": {"domainRules": []}})), 42201);
+    registry.no(
+        "POST",
+        "/subjects/s-value/versions",
+        Some(json!({"schema": one, "ruleSet": {"domainRules": []}})),
+        42201,
+    );
     registry.no("POST", "/subjects/s-value/versions", Some(json!({})), 42201);
     registry.no("POST", "/subjects/__GLOBAL/versions", Some(json!({"schema": one})), 42208);
     registry.no("POST", "/subjects/:.ctx:s/versions", Some(json!({"schema": one})), 42208);
@@ -241,7 +249,9 @@ fn references_hold_what_they_refer_to() {
     let address = r#"{"type":"record","name":"x.Address","fields":[{"name":"city","type":"string"}]}"#;
     registry.register("address", address);
     let person = r#"{"type":"record","name":"x.Person","fields":[{"name":"home","type":"x.Address"}]}"#;
-    let with = |version: i32| Some(json!({"schema": person, "references": [{"name": "x.Address", "subject": "address", "version": version}]}));
+    let with = |version: i32| {
+        Some(json!({"schema": person, "references": [{"name": "x.Address", "subject": "address", "version": version}]}))
+    };
     registry.no("POST", "/subjects/person/versions", Some(json!({"schema": person})), 42201);
     registry.no("POST", "/subjects/person/versions", with(7), 42201);
     let answer = registry.yes("POST", "/subjects/person/versions", with(1));
@@ -258,8 +268,14 @@ fn references_hold_what_they_refer_to() {
     registry.yes("DELETE", "/subjects/person?permanent=true", None);
     registry.yes("DELETE", "/subjects/address?permanent=true", None);
 
-    let proto = |schema: &str, references: Value| Some(json!({"schemaType": "PROTOBUF", "schema": schema, "references": references}));
-    registry.yes("POST", "/subjects/a/versions", proto("syntax = \"proto3\"; package q; message A { string c = 1; }", json!([])));
+    let proto = |schema: &str, references: Value| {
+        Some(json!({"schemaType": "PROTOBUF", "schema": schema, "references": references}))
+    };
+    registry.yes(
+        "POST",
+        "/subjects/a/versions",
+        proto("syntax = \"proto3\"; package q; message A { string c = 1; }", json!([])),
+    );
     let using = "syntax = \"proto3\"; import \"a.proto\"; message P { q.A home = 1; }";
     registry.no("POST", "/subjects/p/versions", proto(using, json!([])), 42201);
     let references = json!([{"name": "a.proto", "subject": "a", "version": 1}]);
@@ -452,7 +468,8 @@ fn check_serves_a_pipeline_of_ci() {
 fn a_token_is_asked_for_where_one_is_set() {
     let registry = Registry::start_with(&[], &[("TIDEWIRE_TOKEN", "t0ken")]);
     registry.no("GET", "/subjects", None, 401);
-    let with = |authorization: &str| http(registry.port, "GET", "/subjects", None, &[("Authorization", authorization)]).status;
+    let with =
+        |authorization: &str| http(registry.port, "GET", "/subjects", None, &[("Authorization", authorization)]).status;
     assert_eq!(with("Bearer t0ken"), 200);
     // anybody:t0ken, as clients of registries send user and password.
     assert_eq!(with("Basic YW55Ym9keTp0MGtlbg=="), 200);

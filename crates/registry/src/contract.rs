@@ -104,7 +104,13 @@ impl Level {
     }
 
     /// What keeps `new` from following `old`: with each difference, whether the new schema is the reader.
-    pub fn differences(self, new: &Schema, old: &Schema, profile: Profile, budget: &mut Budget) -> Result<Vec<(bool, Difference)>> {
+    pub fn differences(
+        self,
+        new: &Schema,
+        old: &Schema,
+        profile: Profile,
+        budget: &mut Budget,
+    ) -> Result<Vec<(bool, Difference)>> {
         let mut found = Vec::new();
         if self.reads_old() {
             found.extend(compare(new, old, profile, budget)?.into_iter().map(|difference| (true, difference)));

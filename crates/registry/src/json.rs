@@ -362,7 +362,22 @@ mod tests {
 
     #[test]
     fn what_is_no_json_is_refused_with_its_place() {
-        for wrong in ["", "{", "[1,]", "01", "1.", "-", "\"a", "\"\\x\"", "\"\\ud800\"", "\"\\u12g4\"", "{\"a\":1,\"a\":2}", "1 2", "nul", "{a:1}"] {
+        for wrong in [
+            "",
+            "{",
+            "[1,]",
+            "01",
+            "1.",
+            "-",
+            "\"a",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "\"\\u12g4\"",
+            "{\"a\":1,\"a\":2}",
+            "1 2",
+            "nul",
+            "{a:1}",
+        ] {
             let error = parse(wrong).unwrap_err();
             assert!(error.message().contains("line 1 column"), "{wrong}: {error}");
         }

@@ -54,7 +54,8 @@ async fn export(args: &RegistryExport) -> Result<Answer> {
         None => {
             if !args.data_dir.join("schemas.log").exists() {
                 let folder = args.data_dir.display();
-                return Err(Error::invalid(format!("there is no registry in {folder}")).hint("say where it is with --data-dir or --url"));
+                return Err(Error::invalid(format!("there is no registry in {folder}"))
+                    .hint("say where it is with --data-dir or --url"));
             }
             let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
             let events = keeper.registry().export();
@@ -79,7 +80,8 @@ async fn exported(client: &Client) -> Result<Vec<String>> {
     settings(client, None, &mut lines).await?;
     let all = wanted(client.get("/schemas?deleted=true").await?, "/schemas")?;
     let live = wanted(client.get("/schemas").await?, "/schemas")?;
-    let place = |schema: &Value| (schema["subject"].as_str().unwrap_or_default().to_string(), schema["version"].as_u64());
+    let place =
+        |schema: &Value| (schema["subject"].as_str().unwrap_or_default().to_string(), schema["version"].as_u64());
     let live: HashSet<_> = live.as_array().into_iter().flatten().map(place).collect();
     let mut all: Vec<Value> = all.as_array().cloned().unwrap_or_default();
     all.sort_by_key(|schema| (schema["id"].as_u64(), place(schema)));
@@ -162,12 +164,15 @@ async fn check(args: &RegistryCheck) -> Result<Answer> {
 fn differences(answer: &Value) -> Vec<String> {
     let text = |of: &Value| of.as_str().map_or_else(|| of.to_string(), str::to_string);
     match answer["differences"].as_array() {
-        Some(all) => all.iter().map(|one| {
-            let path = one["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
-            let (version, rule, message) = (&one["version"], text(&one["rule"]), text(&one["message"]));
-            let reads = if one["reader"] == "new" { "the new schema reads version" } else { "is read by version" };
-            format!("{path}: {message} ({rule}; {reads} {version})")
-        }).collect(),
+        Some(all) => all
+            .iter()
+            .map(|one| {
+                let path = one["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
+                let (version, rule, message) = (&one["version"], text(&one["rule"]), text(&one["message"]));
+                let reads = if one["reader"] == "new" { "the new schema reads version" } else { "is read by version" };
+                format!("{path}: {message} ({rule}; {reads} {version})")
+            })
+            .collect(),
         None => answer["messages"].as_array().into_iter().flatten().map(text).collect(),
     }
 }

@@ -172,7 +172,8 @@ impl Comparison<'_, '_, '_> {
             ([one], _) => self.at("type", field.of, one.of)?,
             ([], Some(_)) => true,
             ([], None) => {
-                let said = || format!("the field `{}` was not written, and the reader has no default for it", field.name);
+                let said =
+                    || format!("the field `{}` was not written, and the reader has no default for it", field.name);
                 self.walk.differ("READER_FIELD_MISSING_DEFAULT_VALUE", said)
             }
             _ => {

@@ -71,10 +71,12 @@ fn fits(schema: &Schema, of: TypeId, value: &Json, budget: &mut Budget, depth: u
             false
         }
         Kind::Record(record) => match value {
-            Json::Object(_) => all(record.fields.iter(), |field| match value.get(&field.name).or(field.default.as_ref()) {
-                Some(item) => fits(schema, field.of, item, budget, depth + 1),
-                None => Ok(false),
-            })?,
+            Json::Object(_) => {
+                all(record.fields.iter(), |field| match value.get(&field.name).or(field.default.as_ref()) {
+                    Some(item) => fits(schema, field.of, item, budget, depth + 1),
+                    None => Ok(false),
+                })?
+            }
             _ => false,
         },
     })

@@ -240,9 +240,7 @@ fn texts(json: &Json, key: &str) -> Result<Vec<String>> {
     let wrong = || Error::invalid(format!("`{key}` is no list of strings"));
     match json.get(key) {
         None | Some(Json::Null) => Ok(Vec::new()),
-        Some(Json::List(items)) => {
-            items.iter().map(|item| item.text().map(str::to_string).ok_or_else(wrong)).collect()
-        }
+        Some(Json::List(items)) => items.iter().map(|item| item.text().map(str::to_string).ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
 }

@@ -36,7 +36,9 @@ impl Printer<'_> {
         let mut out = Vec::new();
         let inner = of.kind.name().map_or(space, Name::namespace);
         match &of.kind {
-            Kind::Union(branches) => return Json::List(branches.iter().map(|branch| self.of(*branch, space)).collect()),
+            Kind::Union(branches) => {
+                return Json::List(branches.iter().map(|branch| self.of(*branch, space)).collect())
+            }
             kind => put(&mut out, "type", text(kind.word())),
         }
         if let Some(name) = of.kind.name() {

@@ -43,9 +43,12 @@ impl Comparison<'_, '_> {
         self.walk.push(new.key);
         same &= self.rest_of_array(&new, &old)?;
         self.walk.pop();
-        if r.json.get("uniqueItems") == Some(&Json::Bool(true)) && w.json.get("uniqueItems") != Some(&Json::Bool(true)) {
+        if r.json.get("uniqueItems") == Some(&Json::Bool(true)) && w.json.get("uniqueItems") != Some(&Json::Bool(true))
+        {
             self.walk.push("uniqueItems");
-            same = self.walk.differ("UNIQUE_ITEMS_ADDED", || "items could repeat, and the reader doesn't take that".into());
+            same = self
+                .walk
+                .differ("UNIQUE_ITEMS_ADDED", || "items could repeat, and the reader doesn't take that".into());
             self.walk.pop();
         }
         Ok(same & limits::counts(r, w, limits::ITEMS, self.walk))
@@ -54,13 +57,16 @@ impl Comparison<'_, '_> {
     fn item(&mut self, new: &Items<'_>, old: &Items<'_>, at: usize) -> Result<bool> {
         let (own, was_own) = (new.first.get(at).copied(), old.first.get(at).copied());
         let Some(reader) = own.or(new.rest) else { return Ok(true) };
-        let writer = was_own.or(old.rest);
+        let mut writer = was_own.or(old.rest);
         if is_shut(writer) || parts(reader, self.walk)?.is_empty() {
             return Ok(true);
         }
         if is_shut(Some(reader)) {
             let said = || "an item was written here, and none is taken any more".into();
             return Ok(self.walk.differ("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", said));
+        }
+        if let Some(free) = writer {
+            writer = if parts(free, self.walk)?.is_empty() { None } else { writer };
         }
         let Some(writer) = writer else {
             let said = || "anything could stand here, and the reader takes some values only".into();
@@ -94,9 +100,9 @@ impl Comparison<'_, '_> {
             _ => None,
         };
         match writer {
-            _ if is_shut(Some(reader)) => {
-                Ok(self.walk.differ("ADDITIONAL_ITEMS_REMOVED", || "more items could follow, and none are taken".into()))
-            }
+            _ if is_shut(Some(reader)) => Ok(self
+                .walk
+                .differ("ADDITIONAL_ITEMS_REMOVED", || "more items could follow, and none are taken".into())),
             Some(writer) => self.accepts(reader, writer),
             None => Ok(self.walk.differ("ADDITIONAL_ITEMS_NARROWED", || {
                 "items could be anything, and the reader takes some values only".into()

@@ -19,12 +19,22 @@ pub struct Comparison<'w, 'b> {
 
 /// What can't be judged by its form: it must stay as it is.
 const OPAQUE: [&str; 9] = [
-    "if", "then", "else", "contains", "minContains", "maxContains", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
 ];
 
 impl Comparison<'_, '_> {
     pub fn accepts(&mut self, r: Node<'_>, w: Node<'_>) -> Result<bool> {
         self.walk.down()?;
+        // Taking a schema apart costs more than a step elsewhere.
+        self.walk.spend(10)?;
         let pair = (r.address(), w.address());
         let same = match self.judged.begin(pair, self.walk) {
             Verdict::Known(same) => same,
@@ -80,11 +90,14 @@ impl Comparison<'_, '_> {
         }
         self.walk.speak();
         // The part in the same place tells best what is lacking.
-        match writer.get(at).filter(|_| count == writer.len()) {
-            Some(w) => self.part(r, w),
-            None if count > writer.len() => self.differ(r, "PRODUCT_TYPE_EXTENDED", "the reader demands more than was written"),
+        let same = match writer.get(at).filter(|_| count == writer.len()) {
+            Some(w) => return self.part(r, w),
+            None if count > writer.len() => {
+                self.differ(r, "PRODUCT_TYPE_EXTENDED", "the reader demands more than was written")
+            }
             None => self.differ(r, "COMBINED_TYPE_SUBSCHEMAS_CHANGED", "no part of what was written fits here"),
-        }
+        };
+        Ok(same)
     }
 
     fn differ(&mut self, part: &Part<'_>, rule: &'static str, message: &str) -> bool {
@@ -115,7 +128,8 @@ impl Comparison<'_, '_> {
             (Of::Choice { branches, .. }, Of::Plain(plain, of)) => self.chosen(r, branches, *plain, *of)?,
             (_, Of::Choice { branches, .. }) => self.each(r, w, branches)?,
             (Of::Not(a), Of::Not(b)) => {
-                self.quietly(*b, *a)? || self.differ(r, "NOT_TYPE_EXTENDED", "the reader excludes more than the writer did")
+                self.quietly(*b, *a)?
+                    || self.differ(r, "NOT_TYPE_EXTENDED", "the reader excludes more than the writer did")
             }
             (Of::Not(not), Of::Plain(_, of)) => {
                 let excluded = parts(*not, self.walk)?.iter().fold(ALL, |all, part| match part.of {
@@ -124,7 +138,9 @@ impl Comparison<'_, '_> {
                 });
                 excluded & of == 0 || self.differ(r, "NOT_TYPE_ADDED", "the reader excludes what may have been written")
             }
-            (_, Of::Not(_)) => self.differ(r, "TYPE_NARROWED", "nearly any value was written, and the reader takes some only"),
+            (_, Of::Not(_)) => {
+                self.differ(r, "TYPE_NARROWED", "nearly any value was written, and the reader takes some only")
+            }
         };
         self.walk.up();
         Ok(same)
@@ -189,7 +205,10 @@ impl Comparison<'_, '_> {
         }
         let (rule, why) = match writers.len() > readers.len() {
             true => ("SUM_TYPE_NARROWED", format!("{} branches were {}", readers.len(), writers.len())),
-            false => ("COMBINED_TYPE_SUBSCHEMAS_CHANGED", format!("no branch of its own for {} of the writer's", lonely.len())),
+            false => (
+                "COMBINED_TYPE_SUBSCHEMAS_CHANGED",
+                format!("no branch of its own for {} of the writer's", lonely.len()),
+            ),
         };
         self.differ(r, rule, &why);
         for at in lonely.into_iter().filter(|at| fits[*at].is_empty()) {
@@ -232,7 +251,9 @@ impl Comparison<'_, '_> {
             let (new, old) = (r.json.get(key), w.json.get(key));
             if new.is_some() && new != old {
                 self.walk.push(key);
-                same = self.walk.differ("KEYWORD_CHANGED", || format!("whether another `{key}` takes the same can't be judged"));
+                same = self
+                    .walk
+                    .differ("KEYWORD_CHANGED", || format!("whether another `{key}` takes the same can't be judged"));
                 self.walk.pop();
             }
         }
@@ -244,7 +265,9 @@ impl Comparison<'_, '_> {
         let key = if r.json.get("const").is_some() { "const" } else { "enum" };
         self.walk.push(key);
         let same = match values(w) {
-            None => self.walk.differ("ENUM_ARRAY_ADDED", || "any value was written, and the reader lists the ones it takes".into()),
+            None => self
+                .walk
+                .differ("ENUM_ARRAY_ADDED", || "any value was written, and the reader lists the ones it takes".into()),
             Some(written) => {
                 let known: std::collections::HashSet<String> = taken.iter().map(|value| value.print()).collect();
                 let missing: Vec<String> =

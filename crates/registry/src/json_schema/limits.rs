@@ -29,7 +29,8 @@ pub const PROPERTIES: (Bound, Bound) = (
 pub fn counts(r: Node<'_>, w: Node<'_>, (most, least): (Bound, Bound), walk: &mut Walk<'_>) -> bool {
     let zero = Json::Number("0".into());
     // A smallest count of 0 is none.
-    let least_of = |node: Node<'_>| node.json.get(least.0).filter(|least| order(least, &zero) == Ordering::Greater).cloned();
+    let least_of =
+        |node: Node<'_>| node.json.get(least.0).filter(|least| order(least, &zero) == Ordering::Greater).cloned();
     bound(most, r.json.get(most.0), w.json.get(most.0), Ordering::Less, walk)
         & bound(least, least_of(r).as_ref(), least_of(w).as_ref(), Ordering::Greater, walk)
 }
@@ -71,7 +72,8 @@ pub fn numbers(r: Node<'_>, w: Node<'_>, walk: &mut Walk<'_>) -> bool {
     let most_below = ("exclusiveMaximum", "EXCLUSIVE_MAXIMUM_ADDED", "EXCLUSIVE_MAXIMUM_DECREASED");
     let least = ("minimum", "MINIMUM_ADDED", "MINIMUM_INCREASED");
     let least_above = ("exclusiveMinimum", "EXCLUSIVE_MINIMUM_ADDED", "EXCLUSIVE_MINIMUM_INCREASED");
-    let same = edge((most, most_below), r, w, Ordering::Less, walk) & edge((least, least_above), r, w, Ordering::Greater, walk);
+    let same = edge((most, most_below), r, w, Ordering::Less, walk)
+        & edge((least, least_above), r, w, Ordering::Greater, walk);
     same & multiples(r, w, walk)
 }
 
@@ -94,7 +96,9 @@ fn edge((open, shut): (Bound, Bound), r: Node<'_>, w: Node<'_>, narrower: Orderi
     let same = match tightest(w) {
         None => walk.differ(of.1, || format!("there was no bound, the reader has {}", r.print())),
         Some((w, w_shut)) => match order(&r, &w) {
-            Ordering::Equal if r_shut && !w_shut => walk.differ(of.2, || format!("{} itself is no longer taken", r.print())),
+            Ordering::Equal if r_shut && !w_shut => {
+                walk.differ(of.2, || format!("{} itself is no longer taken", r.print()))
+            }
             found if found == narrower => walk.differ(of.2, || format!("{} was {}", r.print(), w.print())),
             _ => true,
         },
@@ -107,10 +111,13 @@ fn multiples(r: Node<'_>, w: Node<'_>, walk: &mut Walk<'_>) -> bool {
     let Some(new) = r.json.get("multipleOf") else { return true };
     walk.push("multipleOf");
     let same = match w.json.get("multipleOf") {
-        None => walk.differ("MULTIPLE_OF_ADDED", || format!("any number was written, the reader wants multiples of {}", new.print())),
+        None => walk.differ("MULTIPLE_OF_ADDED", || {
+            format!("any number was written, the reader wants multiples of {}", new.print())
+        }),
         Some(old) if divides(new, old) => true,
         Some(old) => {
-            let rule = if order(new, old) == Ordering::Greater { "MULTIPLE_OF_EXPANDED" } else { "MULTIPLE_OF_CHANGED" };
+            let rule =
+                if order(new, old) == Ordering::Greater { "MULTIPLE_OF_EXPANDED" } else { "MULTIPLE_OF_CHANGED" };
             walk.differ(rule, || format!("{} was {}", new.print(), old.print()))
         }
     };
@@ -159,7 +166,8 @@ fn fits(r: Node<'_>, value: &Json) -> bool {
             Json::Text(text) => {
                 let length = Json::Number(text.chars().count().to_string().into());
                 let matches = |of: &str| pattern(of).is_some_and(|pattern| pattern.is_match(text));
-                within(&length, "maxLength", "minLength") && r.json.get("pattern").and_then(Json::text).is_none_or(matches)
+                within(&length, "maxLength", "minLength")
+                    && r.json.get("pattern").and_then(Json::text).is_none_or(matches)
             }
             Json::List(_) | Json::Object(_) => false,
         }

@@ -41,7 +41,11 @@ impl Comparison<'_, '_> {
             same &= match w.get("propertyNames") {
                 Some(old) => self.at("propertyNames".into(), new, old)?,
                 None if self.takes_all(new)? => true,
-                None => self.note("propertyNames", "PROPERTY_NAMES_ADDED", "any name was written, the reader takes some only"),
+                None => self.note(
+                    "propertyNames",
+                    "PROPERTY_NAMES_ADDED",
+                    "any name was written, the reader takes some only",
+                ),
             };
         }
         Ok(same & limits::counts(r, w, limits::PROPERTIES, self.walk))
@@ -69,12 +73,18 @@ impl Comparison<'_, '_> {
             }
             Cover::Schemas(is_own, readers) => (is_own, readers),
         };
-        let (was_own, writers) = match old {
+        let (was_own, mut writers) = match old {
             Cover::Closed => return Ok(true),
             Cover::Unclear => return Ok(self.unclear()),
             Cover::Open => (false, Vec::new()),
             Cover::Schemas(was_own, writers) => (was_own, writers),
         };
+        // A schema that takes anything is as good as none.
+        for at in (0..writers.len()).rev() {
+            if self.takes_all(writers[at])? {
+                writers.remove(at);
+            }
+        }
         let mut same = true;
         for (at, reader) in readers.iter().enumerate() {
             let mut is_taken = self.takes_all(*reader)?;
@@ -92,9 +102,11 @@ impl Comparison<'_, '_> {
                 (true, false) => self.walk.differ("PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", || {
                     format!("what `{name}` could hold, the reader doesn't take")
                 }),
-                (false, true) => self.walk.differ("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", || {
-                    format!("what `{name}` held, the reader's other properties don't take")
-                }),
+                (false, true) => {
+                    self.walk.differ("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", || {
+                        format!("what `{name}` held, the reader's other properties don't take")
+                    })
+                }
                 _ => false,
             };
             if let Some(writer) = writers.get(at).or(writers.first()) {
@@ -105,7 +117,8 @@ impl Comparison<'_, '_> {
     }
 
     fn unclear(&mut self) -> bool {
-        self.walk.differ("PATTERN_NOT_UNDERSTOOD", || "a regular expression of `patternProperties` can't be judged".into())
+        self.walk
+            .differ("PATTERN_NOT_UNDERSTOOD", || "a regular expression of `patternProperties` can't be judged".into())
     }
 
     fn required(&mut self, r: Node<'_>, w: Node<'_>) -> Result<bool> {
@@ -127,7 +140,9 @@ impl Comparison<'_, '_> {
             };
             self.walk.push("required");
             self.walk.push_name(name);
-            same = self.walk.differ(rule, || format!("`{name}` could be missing; the reader wants it and has no default for it"));
+            same = self
+                .walk
+                .differ(rule, || format!("`{name}` could be missing; the reader wants it and has no default for it"));
             self.walk.pop();
             self.walk.pop();
         }
@@ -155,8 +170,10 @@ impl Comparison<'_, '_> {
 
     fn takes_what_was_free(&mut self, new: Node<'_>, w: Node<'_>) -> Result<bool> {
         let patterns = w.get("patternProperties");
-        let mut free: Vec<Node<'_>> =
-            members(w, "patternProperties").iter().filter_map(|(name, _)| patterns.and_then(|all| all.get(name))).collect();
+        let mut free: Vec<Node<'_>> = members(w, "patternProperties")
+            .iter()
+            .filter_map(|(name, _)| patterns.and_then(|all| all.get(name)))
+            .collect();
         let additional = w.get("additionalProperties");
         free.extend(additional);
         let mut is_taken = additional.is_some();
@@ -164,7 +181,9 @@ impl Comparison<'_, '_> {
             is_taken = is_taken && self.quietly(new, old)?;
         }
         Ok(is_taken
-            || self.walk.differ("PATTERN_PROPERTY_ADDED", || "such properties could hold what the reader doesn't take".into()))
+            || self
+                .walk
+                .differ("PATTERN_PROPERTY_ADDED", || "such properties could hold what the reader doesn't take".into()))
     }
 
     /// Properties that no name and no pattern of the reader's catches.

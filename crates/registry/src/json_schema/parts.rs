@@ -21,7 +21,10 @@ pub enum Of<'a> {
     /// Assertions that stand side by side; only values of these types are meant.
     Plain(Node<'a>, Types),
     /// One of several: exactly one, or at least one.
-    Choice { branches: Vec<Node<'a>>, is_one: bool },
+    Choice {
+        branches: Vec<Node<'a>>,
+        is_one: bool,
+    },
     Not(Node<'a>),
     /// Nothing is accepted.
     Never,
@@ -29,10 +32,39 @@ pub enum Of<'a> {
 
 /// Keywords that say something; others, as `connect.index`, are somebody's notes.
 pub const SAYING: [&str; 34] = [
-    "type", "enum", "const", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf", "maxLength", "minLength",
-    "pattern", "items", "prefixItems", "additionalItems", "maxItems", "minItems", "uniqueItems", "contains", "minContains",
-    "maxContains", "properties", "patternProperties", "additionalProperties", "required", "maxProperties", "minProperties",
-    "dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "if", "unevaluatedItems", "unevaluatedProperties",
+    "type",
+    "enum",
+    "const",
+    "maximum",
+    "minimum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "multipleOf",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "maxProperties",
+    "minProperties",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "propertyNames",
+    "if",
+    "unevaluatedItems",
+    "unevaluatedProperties",
     "$dynamicRef",
 ];
 

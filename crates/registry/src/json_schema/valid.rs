@@ -23,7 +23,8 @@ const ONE: [&str; 12] = [
 /// A list of schemas.
 const SOME: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Schemas by name.
-const NAMED: [&str; 6] = ["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"];
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"];
 const NUMBERS: [&str; 3] = ["maximum", "minimum", "multipleOf"];
 const COUNTS: [&str; 6] = ["maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"];
 
@@ -45,7 +46,13 @@ fn node(at: Node<'_>) -> Result<()> {
         other => return Err(Error::invalid(format!("a schema is expected, {} stands there", other.kind()))),
     };
     for (key, value) in members {
-        keyword(at, key, value).map_err(|e| if ONE.contains(&key.as_str()) { e.context(format!("in `{key}`")) } else { e })?;
+        keyword(at, key, value).map_err(|e| {
+            if ONE.contains(&key.as_str()) {
+                e.context(format!("in `{key}`"))
+            } else {
+                e
+            }
+        })?;
     }
     Ok(())
 }

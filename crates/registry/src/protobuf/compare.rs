@@ -46,7 +46,7 @@ enum Kind {
 }
 
 /// A message, and the full name of what it stands in.
-type Placed<'a> = (&'a Message, &'a str);
+type Placed<'a, 's> = (&'a Message, &'s str);
 
 impl<'a> Comparison<'a, '_, '_> {
     fn messages(&mut self, (r, r_scope): (&'a [Message], &str), (w, w_scope): (&'a [Message], &str)) -> Result<bool> {
@@ -67,7 +67,7 @@ impl<'a> Comparison<'a, '_, '_> {
         Ok(same)
     }
 
-    fn message(&mut self, (r, r_scope): Placed<'a>, (w, w_scope): Placed<'a>) -> Result<bool> {
+    fn message(&mut self, (r, r_scope): Placed<'a, '_>, (w, w_scope): Placed<'a, '_>) -> Result<bool> {
         self.walk.down()?;
         let pair = (std::ptr::from_ref(r).addr(), std::ptr::from_ref(w).addr());
         let same = match self.judged.begin(pair, self.walk) {
@@ -178,9 +178,9 @@ impl<'a> Comparison<'a, '_, '_> {
             (new, old) if is_number => {
                 self.walk.differ("FIELD_NUMERIC_LABEL_CHANGED", || format!("`{}` was {old:?} and is {new:?}", r.name))
             }
-            (Label::Required, _) if self.profile == Profile::Confluent => {
-                self.walk.differ("REQUIRED_FIELD_ADDED", || format!("the reader requires `{}`, which may be missing", r.name))
-            }
+            (Label::Required, _) if self.profile == Profile::Confluent => self
+                .walk
+                .differ("REQUIRED_FIELD_ADDED", || format!("the reader requires `{}`, which may be missing", r.name)),
             _ => true,
         }
     }

@@ -7,8 +7,8 @@ use crate::bounds::{too_deep, DEEPEST};
 use tidewire_change::Result;
 
 const SCALARS: [&str; 19] = [
-    "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "", "", "bytes", "uint32", "",
-    "sfixed32", "sfixed64", "sint32", "sint64",
+    "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "", "", "bytes",
+    "uint32", "", "sfixed32", "sfixed64", "sint32", "sint64",
 ];
 /// The numbers of editions; others are for tests.
 const EDITIONS: [(i32, &str); 2] = [(1000, "2023"), (1001, "2024")];

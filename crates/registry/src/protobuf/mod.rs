@@ -136,8 +136,8 @@ pub struct Extend {
 }
 
 pub const SCALARS: [&str; 15] = [
-    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64",
-    "bool", "string", "bytes",
+    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
+    "sfixed64", "bool", "string", "bytes",
 ];
 
 /// A file's text, or its descriptor in base 64. `references`: paths that are imported, with their texts.

@@ -9,7 +9,9 @@ pub enum Named<'a> {
     Message(&'a Message),
     Enum(&'a Enum),
     /// A type that every Protobuf library brings: a message, or an enum.
-    Common { is_enum: bool },
+    Common {
+        is_enum: bool,
+    },
 }
 
 /// All types of a schema and of those that it imports, by their full names.

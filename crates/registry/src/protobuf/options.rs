@@ -67,8 +67,10 @@ pub const NONE: Table = &[];
 pub fn read(bytes: &[u8], table: Table) -> Result<Vec<Setting>> {
     let one = |(number, value): (u32, Value<'_>)| {
         let unknown = || {
-            Error::invalid(format!("the descriptor has an option with the number {number}, which can't be written as text"))
-                .hint("register the .proto file itself")
+            Error::invalid(format!(
+                "the descriptor has an option with the number {number}, which can't be written as text"
+            ))
+            .hint("register the .proto file itself")
         };
         let (_, name, form) = table.iter().find(|(known, ..)| *known == number).ok_or_else(unknown)?;
         let value = match form {

@@ -161,7 +161,8 @@ impl<'a> Parser<'a> {
         for field in &message.fields {
             if !numbers.insert(field.number) || !names.insert(&field.name) {
                 let (name, number) = (&field.name, field.number);
-                return Err(self.fault(&format!("the field `{name}` or its number {number} stands twice in `{}`", message.name)));
+                return Err(self
+                    .fault(&format!("the field `{name}` or its number {number} stands twice in `{}`", message.name)));
             }
         }
         Ok(())

@@ -99,7 +99,8 @@ impl Printer<'_> {
 
     /// A type as it is named here, or by its full name.
     fn named(&self, of: &str) -> String {
-        let full = self.names.as_ref().filter(|_| !SCALARS.contains(&of)).and_then(|names| names.resolve(of, &self.scope));
+        let full =
+            self.names.as_ref().filter(|_| !SCALARS.contains(&of)).and_then(|names| names.resolve(of, &self.scope));
         full.map_or_else(|| of.to_string(), |(full, _)| format!(".{full}"))
     }
 

@@ -74,7 +74,8 @@ pub fn descriptor(schema: &Schema) -> Result<Vec<u8>> {
 }
 
 fn no_place(what: &str) -> Error {
-    Error::invalid(format!("{what} can't be told in a descriptor here")).hint("ask for the schema's text, without `format`")
+    Error::invalid(format!("{what} can't be told in a descriptor here"))
+        .hint("ask for the schema's text, without `format`")
 }
 
 fn put_options(out: &mut Writer, field: u32, options: &[Setting], table: Table) -> Result<()> {
@@ -142,11 +143,14 @@ impl Maker<'_> {
         let mut out = Writer::default();
         out.text(1, &field.name);
         out.number(3, field.number);
-        out.number(4, match (&field.of, field.label) {
-            (Of::Map(..), _) | (_, Label::Repeated) => 3,
-            (_, Label::Required) => 2,
-            _ => 1,
-        });
+        out.number(
+            4,
+            match (&field.of, field.label) {
+                (Of::Map(..), _) | (_, Label::Repeated) => 3,
+                (_, Label::Required) => 2,
+                _ => 1,
+            },
+        );
         let entry;
         let (kind, name) = match &field.of {
             Of::Named(of) => self.kind(of, scope)?,
@@ -203,7 +207,8 @@ impl Maker<'_> {
         out.text(1, &entry_name(field));
         for (number, name, of) in [(1, "key", key), (2, "value", value)] {
             let of = Of::Named(of.to_string());
-            let field = Field { name: name.into(), number, label: Label::Implicit, of, options: Vec::new(), oneof: None };
+            let field =
+                Field { name: name.into(), number, label: Label::Implicit, of, options: Vec::new(), oneof: None };
             out.bytes(2, &self.field(&field, scope, None)?);
         }
         let is_map = Setting { name: "map_entry".into(), value: "true".into() };

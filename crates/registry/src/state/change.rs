@@ -152,13 +152,23 @@ impl Registry {
         Err(Refusal { code: 409, message, differences: found })
     }
 
-    fn differences(&self, level: Level, new: &Schema, versions: &[Version], budget: &mut Budget) -> Answer<Vec<Against>> {
+    fn differences(
+        &self,
+        level: Level,
+        new: &Schema,
+        versions: &[Version],
+        budget: &mut Budget,
+    ) -> Answer<Vec<Against>> {
         let mut all = Vec::new();
         for version in versions {
             let Some(old) = self.schemas.get(&version.id) else { continue };
             let found = level.differences(new, &old.schema, self.profile, budget).map_err(Refusal::invalid_schema)?;
             let version = version.number;
-            all.extend(found.into_iter().map(|(reader_is_new, difference)| Against { version, reader_is_new, difference }));
+            all.extend(found.into_iter().map(|(reader_is_new, difference)| Against {
+                version,
+                reader_is_new,
+                difference,
+            }));
         }
         Ok(all)
     }

@@ -10,12 +10,25 @@ use tidewire_change::{Error, Result};
 pub enum Event {
     Schema(Record),
     /// A version is gone for good.
-    Purged { subject: String, version: u32 },
+    Purged {
+        subject: String,
+        version: u32,
+    },
     /// All versions up to this one are softly deleted.
-    SubjectDeleted { subject: String, version: u32 },
+    SubjectDeleted {
+        subject: String,
+        version: u32,
+    },
     /// None: of all subjects. Without a level and `normalize`: no setting any more.
-    Config { subject: Option<String>, level: Option<Level>, normalize: Option<bool> },
-    Mode { subject: Option<String>, mode: Option<Mode> },
+    Config {
+        subject: Option<String>,
+        level: Option<Level>,
+        normalize: Option<bool>,
+    },
+    Mode {
+        subject: Option<String>,
+        mode: Option<Mode>,
+    },
 }
 
 /// A schema as a version of a subject.
@@ -137,9 +150,8 @@ impl Record {
 
     fn read(value: &Json) -> Result<Record> {
         let lacking = |key: &str| Error::invalid(format!("a schema's record lacks `{key}`"));
-        let wanted = |json: &Json, key: &str| {
-            json.get(key).and_then(Json::text).map(str::to_string).ok_or_else(|| lacking(key))
-        };
+        let wanted =
+            |json: &Json, key: &str| json.get(key).and_then(Json::text).map(str::to_string).ok_or_else(|| lacking(key));
         let format = value.get("schemaType").and_then(Json::text).unwrap_or("AVRO");
         let references = value.get("references").and_then(Json::list).unwrap_or_default();
         let reference = |json: &Json| {
@@ -198,7 +210,9 @@ impl Registry {
             Some(held) if held.key == self.stored(record)?.key => {}
             Some(_) => {
                 let (id, subject, version) = (record.id, &record.subject, record.version);
-                return Err(Error::invalid(format!("the id {id} stands for another schema than version {version} of {subject}")));
+                return Err(Error::invalid(format!(
+                    "the id {id} stands for another schema than version {version} of {subject}"
+                )));
             }
             None => {
                 let stored = self.stored(record)?;
@@ -288,8 +302,11 @@ impl Registry {
             let held = self.versions(&record.subject).iter().find(|held| held.number == record.version);
             if let Some(held) = held.filter(|held| held.id != record.id) {
                 let (subject, version) = (&record.subject, record.version);
-                return Err(Error::invalid(format!("{subject} has a version {version} already, with the id {}", held.id))
-                    .hint("import into an empty registry, or delete that subject first"));
+                return Err(Error::invalid(format!(
+                    "{subject} has a version {version} already, with the id {}",
+                    held.id
+                ))
+                .hint("import into an empty registry, or delete that subject first"));
             }
         }
         self.apply(event)

@@ -120,7 +120,9 @@ impl Registry {
         match self.of_subjects.get(subject).and_then(|of| of.mode) {
             Some(mode) => Ok(mode),
             None if fall_back => Ok(self.mode(subject)),
-            None => Err(Refusal::new(40409, format!("Subject '{subject}' does not have subject-level mode configured"))),
+            None => {
+                Err(Refusal::new(40409, format!("Subject '{subject}' does not have subject-level mode configured")))
+            }
         }
     }
 

@@ -38,7 +38,16 @@ pub fn draft(body: &[u8]) -> Answer<Draft> {
             ("version", Json::Number(_)) => draft.version = positive(value, "version")?,
             ("metadata" | "ruleSet", _) => return Err(Refusal::invalid_schema(NOT_KEPT)),
             // What a client got with another answer and sends back.
-            ("subject" | "guid" | "ts" | "deleted" | "schemaTagsToAdd" | "schemaTagsToRemove" | "propagateSchemaTags", _) => {}
+            (
+                "subject"
+                | "guid"
+                | "ts"
+                | "deleted"
+                | "schemaTagsToAdd"
+                | "schemaTagsToRemove"
+                | "propagateSchemaTags",
+                _,
+            ) => {}
             (key, value) => {
                 let told = format!("the request's field {key:?} is unknown, or can't be {}", value.kind());
                 return Err(Refusal::new(422, told));
@@ -68,7 +77,11 @@ fn reference(json: &Json) -> Answer<Reference> {
         text.ok_or_else(|| Refusal::invalid_schema(format!("a reference has no `{key}`")))
     };
     let version = json.get("version").ok_or_else(|| Refusal::invalid_schema("a reference has no `version`"))?;
-    Ok(Reference { name: text("name")?, subject: text("subject")?, version: positive(version, "version")?.unwrap_or(0) })
+    Ok(Reference {
+        name: text("name")?,
+        subject: text("subject")?,
+        version: positive(version, "version")?.unwrap_or(0),
+    })
 }
 
 /// Level and `normalize` of a configuration.
@@ -80,7 +93,12 @@ pub fn config(body: &[u8]) -> Answer<(Option<String>, Option<bool>)> {
             (_, Json::Null) => {}
             ("compatibility" | "compatibilityLevel", Json::Text(word)) => level = Some(word.clone()),
             ("normalize", Json::Bool(is)) => normalize = Some(*is),
-            (key, _) => return Err(Refusal::new(422, format!("the setting {key:?} isn't kept here: compatibility and normalize are"))),
+            (key, _) => {
+                return Err(Refusal::new(
+                    422,
+                    format!("the setting {key:?} isn't kept here: compatibility and normalize are"),
+                ))
+            }
         }
     }
     Ok((level, normalize))

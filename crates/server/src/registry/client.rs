@@ -23,14 +23,16 @@ impl Client {
     pub fn new(url: &str, token: Option<String>) -> Result<Client> {
         let wrong = |why: &str| Error::invalid(format!("the registry's address {url:?} {why}"));
         if url.starts_with("https://") {
-            return Err(wrong("asks for TLS, which this command doesn't speak").hint("give an http:// address on this machine, such as a proxy's"));
+            return Err(wrong("asks for TLS, which this command doesn't speak")
+                .hint("give an http:// address on this machine, such as a proxy's"));
         }
         let rest = url.strip_prefix("http://").ok_or_else(|| wrong("doesn't begin with http://"))?;
         if rest.contains('@') {
             return Err(wrong("holds a password").hint("give it in the variable TIDEWIRE_TOKEN"));
         }
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port = host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+        let has_port =
+            host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
         if host.is_empty() {
             return Err(wrong("names no machine"));
         }
@@ -59,7 +61,8 @@ impl Client {
             let body = body.map(Value::to_string).unwrap_or_default();
             if !body.is_empty() {
                 let length = body.len();
-                request += &format!("Content-Type: application/vnd.schemaregistry.v1+json\r\nContent-Length: {length}\r\n");
+                request +=
+                    &format!("Content-Type: application/vnd.schemaregistry.v1+json\r\nContent-Length: {length}\r\n");
             }
             stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.map_err(io)?;
             let mut answer = Vec::new();
@@ -68,9 +71,14 @@ impl Client {
         };
         let answered = tokio::time::timeout(PATIENCE, exchange).await;
         let answer = answered
-            .unwrap_or_else(|_| Err(Error::unavailable(format!("{} did not answer in {} s", self.host, PATIENCE.as_secs()))))
-            .map_err(|e| e.context("while asking the schema registry").hint("is a registry running at this address (--url)?"))?;
-        let body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());
+            .unwrap_or_else(|_| {
+                Err(Error::unavailable(format!("{} did not answer in {} s", self.host, PATIENCE.as_secs())))
+            })
+            .map_err(|e| {
+                e.context("while asking the schema registry").hint("is a registry running at this address (--url)?")
+            })?;
+        let body =
+            serde_json::from_slice(&answer.body).unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());
         Ok((answer.status, body))
     }
 

@@ -1,8 +1,8 @@
 //! Requests and answers over HTTP.
 
+use super::answers;
 use super::keeper::Keeper;
 use super::routes::Request as Asked;
-use super::answers;
 use crate::gate::{Gate, BODY_BYTES};
 use crate::serve::{begin, bind, Address, Serving};
 use axum::extract::{Request, State};
@@ -58,7 +58,8 @@ impl Door {
         if [Method::POST, Method::PUT].contains(&head.method) && !kind.to_ascii_lowercase().contains("json") {
             return Err(Refusal::new(415, format!("HTTP 415 Unsupported Media Type: the body must be {CONTENT_TYPE}")));
         }
-        let body = axum::body::to_bytes(body, BODY_BYTES).await.map_err(|_| Refusal::new(413, "the body is too large"))?;
+        let body =
+            axum::body::to_bytes(body, BODY_BYTES).await.map_err(|_| Refusal::new(413, "the body is too large"))?;
         let keeper = self.keeper.clone();
         // Comparing and writing take their time; and somebody who goes away in the middle leaves nothing half done.
         let answered = tokio::task::spawn_blocking(move || {

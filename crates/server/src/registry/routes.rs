@@ -116,7 +116,8 @@ impl Request<'_> {
         let deleted = self.flag("deleted")?;
         Ok(match rest {
             ["subjects"] => {
-                let mut subjects: Vec<&str> = registry.uses(id, deleted)?.into_iter().map(|(subject, _)| subject).collect();
+                let mut subjects: Vec<&str> =
+                    registry.uses(id, deleted)?.into_iter().map(|(subject, _)| subject).collect();
                 subjects.dedup();
                 json!(subjects)
             }
@@ -245,7 +246,9 @@ impl Request<'_> {
         match self.text(name)?.as_str() {
             // -1 stands for all.
             "" | "-1" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Refusal::new(400, format!("the parameter {name} must be a number"))),
+            text => {
+                text.parse().map(Some).map_err(|_| Refusal::new(400, format!("the parameter {name} must be a number")))
+            }
         }
     }
 }

@@ -30,7 +30,8 @@ impl Store {
         let path = folder.join("schemas.log");
         let io = |e| Error::io(e, path.display());
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
         let text = fs::read(&path).map_err(io)?;
         let read = read(&text).map_err(|e| {
             e.context(format!("in {}", path.display()))
@@ -54,7 +55,10 @@ impl Store {
         let line = write_line(events);
         let line = format!("{:08x} {line}\n", crc32c::crc32c(line.as_bytes()));
         self.is_broken = true;
-        self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data()).map_err(|e| Error::io(e, self.path.display()))?;
+        self.file
+            .write_all(line.as_bytes())
+            .and_then(|()| self.file.sync_data())
+            .map_err(|e| Error::io(e, self.path.display()))?;
         self.is_broken = false;
         Ok(())
     }
