@@ -194,11 +194,20 @@ fn meets(reader: &Name, writer: &Name) -> bool {
 /// Same primitives, and the promotions of the specification.
 fn is_read_as(reader: &Kind, writer: &Kind) -> bool {
     use Kind::*;
-    match (reader, writer) {
-        (Long, Int) | (Float, Int | Long) | (Double, Int | Long | Float) => true,
-        (Bytes, String) | (String, Bytes) => true,
-        (Null, Null) | (Boolean, Boolean) | (Int, Int) | (Long, Long) | (Float, Float) => true,
-        (Double, Double) | (Bytes, Bytes) | (String, String) => true,
-        _ => false,
-    }
+    matches!(
+        (reader, writer),
+        (Long, Int)
+            | (Float, Int | Long)
+            | (Double, Int | Long | Float)
+            | (Bytes, String)
+            | (String, Bytes)
+            | (Null, Null)
+            | (Boolean, Boolean)
+            | (Int, Int)
+            | (Long, Long)
+            | (Float, Float)
+            | (Double, Double)
+            | (Bytes, Bytes)
+            | (String, String)
+    )
 }

@@ -242,7 +242,8 @@ impl Comparison<'_, '_> {
         if self.takes_all(new)? {
             return Ok(true);
         }
-        for old in old.into_iter().filter(|old| old.list().is_none()).filter_map(|old| same_place(w, old)) {
+        let mut schemas = old.into_iter().filter(|old| old.list().is_none());
+        if let Some(old) = schemas.find_map(|old| same_place(w, old)) {
             return self.accepts(new, old);
         }
         Ok(self.walk.differ("DEPENDENCY_SCHEMA_ADDED", || "what was written need not fit it".into()))

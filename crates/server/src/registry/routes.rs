@@ -47,8 +47,8 @@ impl Request<'_> {
             ["subjects", subject, "versions", rest @ ..] => self.of_versions(keeper, method, subject, rest),
             ["schemas", "ids", id, rest @ ..] => self.of_id(keeper, id, rest),
             ["schemas", ..] => self.schemas(keeper, &path),
-            ["subjects"] => Ok(page(self, keeper.registry().subjects(&self.text("subjectPrefix")?, self.listing()?))?),
-            ["contexts"] => Ok(json!(["."])),
+            ["subjects"] => page(self, keeper.registry().subjects(&self.text("subjectPrefix")?, self.listing()?)),
+            ["contexts"] => page(self, vec!["."]),
             ["compatibility", "subjects", subject, "versions", rest @ ..] => self.compatible(keeper, subject, rest),
             ["config", rest @ ..] => self.config(keeper, method, rest.first().copied()),
             ["mode", rest @ ..] => self.mode(keeper, method, rest.first().copied()),
@@ -71,7 +71,7 @@ impl Request<'_> {
     fn of_versions(&self, keeper: &Keeper, method: &str, subject: &str, rest: &[&str]) -> Answer<Value> {
         let registry = || keeper.registry();
         match (method, rest) {
-            ("GET", []) => Ok(json!(registry().version_numbers(subject, self.listing()?)?)),
+            ("GET", []) => page(self, registry().version_numbers(subject, self.listing()?)?),
             ("POST", []) => self.register(keeper, subject),
             ("DELETE", [version]) => {
                 let (asked, permanent) = (Asked::parse(version)?, self.flag("permanent")?);
@@ -86,7 +86,7 @@ impl Request<'_> {
                 let text = self.form(&found)?;
                 Ok(match rest {
                     ["schema"] => Value::String(text),
-                    ["referencedby"] => json!(registry.referrers(subject, found.version, false)),
+                    ["referencedby"] => page(self, registry.referrers(subject, found.version, false))?,
                     _ => answers::version(&found, &text),
                 })
             }
@@ -113,17 +113,19 @@ impl Request<'_> {
     fn of_id(&self, keeper: &Keeper, id: &str, rest: &[&str]) -> Answer<Value> {
         let registry = keeper.registry();
         let id: u32 = id.parse().map_err(|_| Refusal::new(404, "HTTP 404 Not Found"))?;
-        let deleted = self.flag("deleted")?;
+        let (deleted, of) = (self.flag("deleted")?, self.text("subject")?);
         Ok(match rest {
             ["subjects"] => {
                 let mut subjects: Vec<&str> =
                     registry.uses(id, deleted)?.into_iter().map(|(subject, _)| subject).collect();
                 subjects.dedup();
-                json!(subjects)
+                subjects.retain(|subject| of.is_empty() || *subject == of);
+                page(self, subjects)?
             }
             ["versions"] => {
-                let uses = registry.uses(id, deleted)?;
-                uses.iter().map(|(subject, version)| json!({"subject": subject, "version": version})).collect()
+                let uses =
+                    registry.uses(id, deleted)?.into_iter().filter(|(subject, _)| of.is_empty() || *subject == of);
+                page(self, uses.map(|(subject, version)| json!({"subject": subject, "version": version})).collect())?
             }
             rest => {
                 let stored = registry.schema(id)?;
