@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets the independent readers that check the copies into a virtual environment, ~/.cache/tidewire/venv. With `all` ClickHouse and Spark,
+# Gets the independent readers that check the copies, and a client of schema registries, into a virtual environment, ~/.cache/tidewire/venv. With `all` ClickHouse and Spark,
 # too, and Delta's jars for Spark into ~/.cache/tidewire/spark-jars. With `azure` a server of Azure's protocol into ~/.cache/tidewire/azurite.
 set -euo pipefail
 venv=${TIDEWIRE_VENV:-$HOME/.cache/tidewire/venv}
@@ -17,6 +17,7 @@ get() {
 }
 
 get wanted "duckdb==1.5.5 duckdb-extension-delta==1.5.5 duckdb-extension-httpfs==1.5.5 moto[server] polars deltalake pyarrow psycopg2-binary pyyaml pytz"
+get registry "confluent-kafka[schemaregistry,avro,json,protobuf]==2.16.1"
 if [ "${1:-}" = all ]; then
   get all "chdb==4.4.0 pyspark==3.5.9"
   for jar in delta-spark_2.12:3.3.2 delta-storage:3.3.2; do

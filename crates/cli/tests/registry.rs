@@ -280,7 +280,8 @@ fn references_hold_what_they_refer_to() {
     registry.no("POST", "/subjects/p/versions", proto(using, json!([])), 42201);
     let references = json!([{"name": "a.proto", "subject": "a", "version": 1}]);
     let answer = registry.yes("POST", "/subjects/p/versions", proto(using, references));
-    assert_eq!(answer["schemaType"], "PROTOBUF");
+    let kept = registry.yes("GET", &format!("/schemas/ids/{}", answer["id"]), None);
+    assert_eq!((&kept["schemaType"], &kept["schema"]), (&json!("PROTOBUF"), &json!(using)));
     registry.no("POST", "/subjects/p/versions", Some(json!({"schema": "\"int\""})), 409);
     let json_schema = |text: &str| Some(json!({"schemaType": "JSON", "schema": text}));
     registry.yes("POST", "/subjects/j/versions", json_schema(r#"{"type":"object"}"#));
@@ -477,6 +478,17 @@ fn a_token_is_asked_for_where_one_is_set() {
     let dir = registry.folder.path().join("other").display().to_string();
     registry.command(&["--data-dir", &dir, "--listen", "0.0.0.0:0"]).is(2).says("TIDEWIRE_TOKEN");
     registry.command(&["--data-dir", &dir, "--level", "SIDEWAYS"]).is(2).says("BACKWARD_TRANSITIVE");
+}
+
+/// `testbed/python.sh` gets the client.
+#[test]
+fn pythons_client_and_its_serializers_work_with_it() {
+    let registry = Registry::start();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/registry_client.py");
+    let done = std::process::Command::new(support::python()).args([script, &registry.url()]).output();
+    let done = done.expect("python can be run");
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && out.contains("answers are as they should be"), "{out}{err}");
 }
 
 #[test]
