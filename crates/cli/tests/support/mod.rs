@@ -3,6 +3,7 @@
 #![allow(unused)]
 
 pub mod connect;
+pub mod registry;
 pub mod shop;
 
 use std::io::Read;

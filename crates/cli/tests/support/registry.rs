@@ -1,0 +1,86 @@
+//! A schema registry at work, and a plain client of it.
+
+use super::connect::http;
+use super::{free_port, Ended, Running};
+use serde_json::{json, Value};
+
+pub struct Registry {
+    pub folder: tempfile::TempDir,
+    pub port: u16,
+    pub running: Option<Running>,
+}
+
+impl Registry {
+    pub fn start() -> Registry {
+        Registry::start_with(&[], &[])
+    }
+
+    pub fn start_with(more: &[&str], variables: &[(&str, &str)]) -> Registry {
+        let mut registry = Registry { folder: tempfile::tempdir().unwrap(), port: free_port(), running: None };
+        registry.begin(more, variables);
+        registry
+    }
+
+    pub fn dir(&self) -> String {
+        self.folder.path().join("registry").display().to_string()
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn begin(&mut self, more: &[&str], variables: &[(&str, &str)]) {
+        let (dir, listen) = (self.dir(), format!("127.0.0.1:{}", self.port));
+        let words = ["registry", "--data-dir", &dir, "--listen", &listen].into_iter().chain(more.iter().copied());
+        let mut running = Running::start_with(words.map(str::to_string), variables);
+        running.until("it answers", |running| running.errors().contains("schemas are taken at"));
+        self.running = Some(running);
+    }
+
+    pub fn kill(&mut self) {
+        self.running.take().unwrap().signal("KILL");
+    }
+
+    pub fn ask(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let answer = http(self.port, method, path, body.map(|body| body.to_string()).as_deref(), &[]);
+        (answer.status, answer.body)
+    }
+
+    #[track_caller]
+    pub fn yes(&self, method: &str, path: &str, body: Option<Value>) -> Value {
+        let (status, body) = self.ask(method, path, body);
+        assert_eq!(status, 200, "{method} {path}: {body}");
+        body
+    }
+
+    #[track_caller]
+    pub fn no(&self, method: &str, path: &str, body: Option<Value>, code: u32) -> String {
+        let (status, body) = self.ask(method, path, body);
+        let expected = if code > 999 { code / 100 } else { code };
+        assert_eq!((u32::from(status), &body["error_code"]), (expected, &json!(code)), "{method} {path}: {body}");
+        body["message"].as_str().unwrap().to_string()
+    }
+
+    #[track_caller]
+    pub fn register(&self, subject: &str, schema: &str) -> u64 {
+        self.yes("POST", &format!("/subjects/{subject}/versions"), Some(json!({"schema": schema})))["id"]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// The command with this registry's address.
+    pub fn command(&self, words: &[&str]) -> Ended {
+        Running::start(["registry"].iter().chain(words).map(|word| word.to_string())).end()
+    }
+}
+
+pub fn record(fields: &[&str]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| format!(r#"{{"name":"{field}","type":"int"}}"#)).collect();
+    format!(r#"{{"type":"record","name":"R","fields":[{}]}}"#, fields.join(","))
+}
+
+/// The record with one more field that has a default.
+pub fn with_default(fields: &[&str], more: &str) -> String {
+    let more = format!(r#",{{"name":"{more}","type":"int","default":0}}]}}"#);
+    record(fields).replace("]}", &more)
+}
