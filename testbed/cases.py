@@ -5,7 +5,7 @@ canonical text, column by column, also after the whole journal was delivered a s
 Delta table's index was lost, and after the journal was delivered in shuffled batches (the example `redeliver` beside the
 binary): once more to both, and for the first time to an empty lake.
 
-    testbed/cases.py [--only 062,029] [--jobs 4] [--keep] [--folder DIR]
+    testbed/cases.py [--only 062,029] [--jobs 4] [--keep] [--cases DIR]
 
 A case file has
   case, name          its number and what it is about
@@ -28,12 +28,14 @@ A case file has
   versions            [lowest, highest] of the server
   slow                it takes long, so it begins first, and isn't delivered in shuffled batches
 
+Cases with `records` are topics that somebody else wrote (kafkacases.py).
+
 Ends with `N passed, N failed, N skipped`; skipped ones need another source, or a server that has what they need.
 """
 import argparse, concurrent.futures, glob, os, re, shutil, signal, sys, tempfile, time, traceback, zlib
 import psycopg2, yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import casechecks, server
+import casechecks, kafkacases, server
 from casesteps import Steps, check_step, connect
 from pipeline import Pipeline
 
@@ -50,6 +52,12 @@ def load(path):
     """A case; refuses what the runner wouldn't look at."""
     with open(path) as f:
         case = yaml.safe_load(f)
+    if case.get("kind") == "kafka-sink":
+        return kafkacases.from_elsewhere(case)
+    if "records" in case and "id" not in case:
+        return kafkacases.load(path, case)
+    if "id" in case:
+        return {"case": case["id"], "name": case["title"], "other": case.get("source", "?")}
     wrong = ["unknown key %s" % k for k in case if k not in KEYS]
     wrong += ["missing key %s" % k for k in ("case", "name", "setup", "changes", "tables") if k not in case]
     wrong += list(filter(None, map(check_step, case["changes"])))
@@ -98,8 +106,12 @@ def prepare(case, url, replica_url):
             c.close()
 
 
-def run_case(case, binary, pg, folder):
+def run_case(case, binary, pg, folder, broker):
     """Seconds that it took."""
+    if "other" in case:
+        raise Lacks("of another collection, and its source is %s: only cases of Kafka are run as they are" % case["other"])
+    if "records" in case:
+        return kafkacases.run_case(case, binary, pg, broker, folder)
     began = time.monotonic()
     db = "case_" + case["case"].lower().replace("-", "_")
     replica, fixture = db + "_replica", {"admin": pg.connect()}
@@ -211,7 +223,7 @@ def main():
     a.add_argument("--only", default="")
     a.add_argument("--jobs", type=int, default=4)
     a.add_argument("--keep", action="store_true")
-    a.add_argument("--folder", default=os.path.join(ROOT, "tests", "cases"))
+    a.add_argument("--folder", "--cases", default=os.path.join(ROOT, "tests", "cases"))
     a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
         os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "debug", "tidewire"))
     o = a.parse_args()
@@ -220,17 +232,20 @@ def main():
     cases = [load(f) for f in files if not only or any(x in os.path.basename(f) for x in only)]
     cases.sort(key=lambda case: not case.get("slow"))
     with open(os.path.join(ROOT, "tests", "cases", "not-yet.yaml")) as h:
-        later = [] if only else yaml.safe_load(h)
+        later = [] if only or o.folder != os.path.join(ROOT, "tests", "cases") else yaml.safe_load(h)
     pg = server.Postgres({"wal_level": "logical", "max_prepared_transactions": 10, "max_replication_slots": 200,
                           "max_wal_senders": 40, "max_connections": 200, "synchronous_commit": "on", "fsync": "off"},
                          server.in_memory())
     folder, failed, lacking = tempfile.mkdtemp(prefix="tidewire-cases-"), [], []
+    broker = kafkacases.Broker(os.path.join(folder, "kafka")) if any("records" in case for case in cases) else None
     try:
         with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
-            jobs = {pool.submit(run_case, c, o.binary, pg, folder): c for c in cases}
+            jobs = {pool.submit(run_case, c, o.binary, pg, folder, broker): c for c in cases}
             for j in concurrent.futures.as_completed(jobs):
                 show(jobs[j], j, failed, lacking)
     finally:
+        if broker:
+            broker.stop()
         pg.stop()
         if o.keep or failed:
             print("kept: " + folder)

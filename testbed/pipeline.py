@@ -6,17 +6,18 @@ LIMIT = 90
 
 
 class Pipeline:
-    def __init__(self, binary, folder, source_url, replica_url, source=None, replica=None, journal=None):
-        """`source`, `replica`, `journal`: further keys of those sections."""
+    def __init__(self, binary, folder, source_url, replica_url, source=None, replica=None, journal=None, whole=None, more=None):
+        """`source`, `replica`, `journal`: further keys of those sections; `whole`: in the source's place; `more`: further sections."""
         self.binary, self.folder, self.process = binary, folder, None
         self.config, self.port = os.path.join(folder, "pipeline.yaml"), server.free_port()
         self.slot = "tw_" + re.sub("[^a-z0-9]", "_", os.path.basename(folder).lower())
         with open(self.config, "w") as f:
+            beside = {} if "bus" in (more or {}) else {"journal": journal or {}}
             json.dump({
-                "source": {"postgres": {"url": source_url, "slot": self.slot, **(source or {})}},
+                "source": whole or {"postgres": {"url": source_url, "slot": self.slot, **(source or {})}},
                 "sinks": {"lake": {"delta": {"path": os.path.join(folder, "lake")}},
                           "replica": {"postgres": {"url": replica_url, **(replica or {})}}},
-                "data_dir": os.path.join(folder, "journal"), "journal": journal or {}, "http": "127.0.0.1:%d" % self.port,
+                "data_dir": os.path.join(folder, "journal"), "http": "127.0.0.1:%d" % self.port, **beside, **(more or {}),
             }, f)
 
     def log(self):

@@ -20,14 +20,16 @@ mod bus;
 mod lake;
 mod named;
 mod start;
+mod topics;
 
 pub use again::again;
-pub use bus::{cluster, lag, messages, starts, SinkLag};
+pub use bus::{cluster, lag, messages, note, starts, SinkLag};
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use named::unknown_names;
 pub use start::{may_capture, start, start_part, Part};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
+pub use topics::{look_at_topics, table_name, table_of};
 
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
 fn own_data_dir(config: &Config) -> Result<()> {
@@ -92,7 +94,7 @@ fn connection(url: &Secret) -> Result<pgwire::Config> {
 }
 
 fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Config> {
-    let source = &config.source;
+    let source = config.postgres()?;
     let context = |e: Error| e.context("source.postgres");
     let mut settings = postgres_source::Config::new(connection(&source.url).map_err(context)?, &config.name, budget);
     settings.tables = source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>().map_err(context)?;
@@ -114,9 +116,11 @@ fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Con
 /// Sinks that write into the source's own database: their names, and the schema that holds their tables.
 fn replicas_at_the_source(config: &Config) -> impl Iterator<Item = (&str, Option<&str>)> {
     let place = |url: &Secret| connection(url).ok().map(|c| (c.host, c.port, c.database));
-    let source = place(&config.source.url);
+    let source = config.postgres().ok().and_then(|source| place(&source.url));
     config.sinks.iter().filter_map(move |sink| match &sink.kind {
-        SinkKind::Postgres { url, schema } if place(url) == source => Some((sink.name.as_str(), schema.as_deref())),
+        SinkKind::Postgres { url, schema } if source.is_some() && place(url) == source => {
+            Some((sink.name.as_str(), schema.as_deref()))
+        }
         _ => None,
     })
 }
@@ -267,7 +271,8 @@ pub fn slot_can_be_made(config: &Config, facts: &ServerFacts) -> Result<()> {
 
 /// A publication of the user's own must have every table that is named.
 pub fn publication_is_whole(config: &Config, facts: &ServerFacts) -> Result<()> {
-    let Some(publication) = config.source.publication.as_ref().filter(|_| !config.source.tables.is_empty()) else {
+    let source = config.postgres()?;
+    let Some(publication) = source.publication.as_ref().filter(|_| !source.tables.is_empty()) else {
         return Ok(());
     };
     let missing: Vec<_> = facts.tables.iter().filter(|table| !table.published).map(|table| &table.table).collect();
@@ -327,7 +332,8 @@ pub fn last_known(config: &Config) -> Vec<(String, Boundary)> {
 
 /// The source database's name.
 pub fn database(config: &Config) -> String {
-    connection(&config.source.url).map(|c| c.database).unwrap_or_default()
+    let connection = config.postgres().and_then(|source| connection(&source.url));
+    connection.map(|c| c.database).unwrap_or_default()
 }
 
 /// A replication slot of the source's server.

@@ -54,6 +54,21 @@ pub struct SourceStatus {
     pub slot: Option<SlotFacts>,
     /// Why nothing comes just now (waits for an open transaction, …).
     pub waiting: Option<String>,
+    /// Of a source of messages.
+    #[serde(default)]
+    pub messages: Option<Messages>,
+}
+
+/// What became of the messages that were read: each is counted once beside `read`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    pub read: u64,
+    /// Changes of rows.
+    pub changes: u64,
+    /// They say nothing of a row (heartbeats, marks of transactions), or nothing new.
+    pub aside: u64,
+    /// They couldn't be read and are among the dead letters.
+    pub refused: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -14,11 +14,11 @@ mod source;
 pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage, Following};
 pub use credit::{Budget, Credit};
 pub use facts::{
-    FolderFacts, Lag, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,
+    FolderFacts, Lag, Messages, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,
 };
 pub use moment::{hurries, moment};
 pub use sink::{Inspect, Rewritten, Scan, Sink, TableBatch, Written};
-pub use source::{ChangeBatch, Placed, Selection, Source, SourceHandle, What};
+pub use source::{ChangeBatch, Placed, Rejected, Selection, Source, SourceHandle, What};
 
 /// A boxed future: the ports are object-safe, at one allocation a batch.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;

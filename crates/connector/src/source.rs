@@ -1,4 +1,5 @@
 use crate::{BoxFuture, Credit, ServerFacts, SourceStatus};
+use bytes::Bytes;
 use std::sync::Arc;
 use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, Schema, TableName};
 
@@ -9,12 +10,33 @@ pub struct ChangeBatch {
     /// Schemas that hold from here on, of tables that may have no rows: sinks make and alter tables by them, too.
     pub announced: Vec<Arc<Schema>>,
     pub changes: Vec<Change>,
+    /// What the source got and couldn't read: it goes to the dead letters, with the changes beside it.
+    pub rejected: Vec<Rejected>,
     pub checkpoint: Option<Checkpoint>,
     pub credit: Credit,
 }
 
+/// A message that no change could be made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Where it lies at the source.
+    pub topic: String,
+    pub partition: u32,
+    pub offset: u64,
+    pub key: Bytes,
+    pub value: Bytes,
+    pub table: Option<String>,
+    pub reason: String,
+    /// Microseconds since 1970 UTC.
+    pub timestamp: i64,
+}
+
 /// Reads the row changes of one database from its log, and rows of its tables by placed reads (DESIGN §4).
 pub trait Source: Send {
+    /// What the bus holds of schemas, oldest first: told before `open`.
+    fn remember(&mut self, schemas: Vec<Arc<Schema>>) {
+        let _ = schemas;
+    }
     /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too.
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;
     /// The next batch; waits for one. Cancel-safe.

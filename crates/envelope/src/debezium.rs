@@ -28,6 +28,10 @@ mod connect_schema;
 mod decimal;
 mod decoder;
 mod encoder;
+mod faults;
+mod foreign;
+mod from_connect;
+mod glance;
 mod json;
 mod literal;
 mod modes;
@@ -41,6 +45,9 @@ mod write;
 
 pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
+pub use foreign::{has_key, Absent, Terms};
+pub use from_connect::{Described, Describes};
+pub use glance::{member_names, name_text, parts, Facts, Glance, Snapshot, What};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
 pub use unwrapped::Place;
 

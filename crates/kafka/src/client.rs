@@ -104,13 +104,18 @@ impl Client {
     /// The topics that begin with the prefix and a dot, and their partitions.
     pub fn topics(&self, prefix: &str) -> Result<BTreeMap<String, u32>> {
         let own = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
+        self.topics_like(own)
+    }
+
+    /// The topics that are meant, and their partitions.
+    pub fn topics_like(&self, is_meant: impl Fn(&str) -> bool) -> Result<BTreeMap<String, u32>> {
         let found = self.metadata(None, |topics| {
             // SAFETY: names of topics are C strings.
             let name = |topic: &c::rd_kafka_metadata_topic| {
                 unsafe { CStr::from_ptr(topic.topic) }.to_string_lossy().into_owned()
             };
             let topics = topics.iter().map(|topic| (name(topic), topic.partition_cnt.max(0) as u32));
-            topics.filter(|(name, _)| own(name)).collect()
+            topics.filter(|(name, _)| is_meant(name)).collect()
         });
         found.map_err(|fault| fault.error("asking Kafka for its topics"))
     }

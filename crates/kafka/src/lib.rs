@@ -8,6 +8,8 @@
 //!  reader thread: `__progress` says up to where ─▶ partitions, put back into the order of the append ─▶ next
 //! ```
 //!
+//! Topics that others wrote are a source of their own (`topics`): the bus has nothing to do with them.
+//!
 //! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
 //! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
 //! Debezium's JSON, and come back from either as they were appended.
@@ -34,6 +36,7 @@ mod records;
 mod sending;
 mod to_json;
 mod topic_ids;
+mod topics;
 mod transaction;
 mod whole;
 mod writer;
@@ -43,3 +46,4 @@ pub use config::{Cleanup, Compression, Config, Mechanism, Sasl, Tls};
 pub use format::{DebeziumJson, Format};
 pub use names::{kafka_topic, topics_are_apart};
 pub use reader::KafkaReader;
+pub use topics::{is_meant, Definitions, TopicsConfig, TopicsSource};

@@ -56,6 +56,7 @@ impl Capture {
 
     async fn open(&mut self) -> Result<Encoder> {
         let told = self.shared.book.load(&*self.shared.bus).await?;
+        self.source.remember(told.iter().filter_map(|id| self.shared.book.get(*id)).collect());
         let life = &self.shared.capture.life;
         life.store(self.shared.clock.now().max(life.load(Relaxed) + 1), Relaxed);
         let last = self.shared.bus.last().await?;
@@ -153,6 +154,7 @@ async fn append(shared: &Shared, mut batch: Encoded, durable: &watch::Sender<Opt
     for (committed_at, n) in &batch.commits {
         capture.durable.observe_between(*committed_at, now, *n);
     }
+    capture.dead_letters.fetch_add(batch.letters, Relaxed);
     capture.pulse.mended();
     if let Some(checkpoint) = batch.checkpoint {
         capture.appended.send_replace(checkpoint.clone());

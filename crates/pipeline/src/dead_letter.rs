@@ -3,12 +3,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidewire_change::{Error, Message, Result};
-use tidewire_connector::{BusWriter, FetchedMessage};
+use tidewire_connector::{BusWriter, FetchedMessage, Rejected};
 
 /// The topic of messages that could not be delivered.
 pub const DEAD_LETTERS: &str = "__dead_letters";
 
-/// What is kept of a message that a sink could not take: enough to find it, to see why, and to deliver it again.
+/// In a sink's place, of a message that the source couldn't read. No sink may be called so.
+pub const OF_SOURCE: &str = "(source)";
+
+/// What is kept of a message that a sink could not take, or the source not read: enough to find it, to see why, and to deliver it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     pub topic: String,
@@ -40,6 +43,23 @@ impl DeadLetter {
             last: attempts.last,
             key: base64(&message.key),
             value: base64(&message.value),
+        }
+    }
+
+    /// Of a message that lies where the source reads, not on the bus.
+    pub(crate) fn of_source(rejected: &Rejected, now: i64) -> Self {
+        DeadLetter {
+            topic: rejected.topic.clone(),
+            partition: rejected.partition,
+            offset: rejected.offset,
+            sink: OF_SOURCE.to_string(),
+            table: rejected.table.clone(),
+            reason: rejected.reason.clone(),
+            attempts: 1,
+            first: now,
+            last: now,
+            key: base64(&rejected.key),
+            value: base64(&rejected.value),
         }
     }
 

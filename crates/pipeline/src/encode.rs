@@ -1,3 +1,4 @@
+use crate::dead_letter::DeadLetter;
 use crate::schemas::SchemaBook;
 use crate::shared::{Meters, TableMeter};
 use bytes::BytesMut;
@@ -21,6 +22,8 @@ pub(crate) struct Encoded {
     pub bytes: usize,
     /// Commit times and how many changes had each, in order; for the latency histogram.
     pub commits: Vec<(i64, u64)>,
+    /// Dead letters of the source among the messages.
+    pub letters: u64,
     credit: Credit,
 }
 
@@ -35,6 +38,7 @@ impl Encoded {
         self.checkpoint = next.checkpoint.or(self.checkpoint.take());
         self.bytes += next.bytes;
         self.commits.append(&mut next.commits);
+        self.letters += next.letters;
         self.credit.merge(next.credit);
     }
 }
@@ -104,8 +108,15 @@ impl Encoder {
             }
             table.meter.add(same_table.len() as u64, (arena.buffer.len() - before) as u64);
         }
-        let bytes = arena.buffer.len();
-        Ok(Encoded { messages: arena.finish(), checkpoint: batch.checkpoint, bytes, commits, credit: batch.credit })
+        let mut bytes = arena.buffer.len();
+        let mut messages = arena.finish();
+        for rejected in &batch.rejected {
+            let message = DeadLetter::of_source(rejected, rejected.timestamp).message(rejected.timestamp)?;
+            bytes += message.value.len();
+            messages.push(message);
+        }
+        let letters = batch.rejected.len() as u64;
+        Ok(Encoded { messages, checkpoint: batch.checkpoint, bytes, commits, letters, credit: batch.credit })
     }
 
     /// Makes sure that the change's schema has its entry, and that the bus is told of it before its first use.

@@ -31,7 +31,7 @@ pub mod wire;
 pub use again::{Again, Pass, Redelivered};
 pub use config::{InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
 pub use context::{system_clock, Backoff, Clock};
-pub use dead_letter::{DeadLetter, DEAD_LETTERS};
+pub use dead_letter::{DeadLetter, DEAD_LETTERS, OF_SOURCE};
 pub use diagnose::{check, check_folder, current, diagnose, live, ready, Finding, Health, Severity};
 pub use far::CONTROL;
 pub use repairs::{Repair, REPAIRS};

@@ -2,7 +2,7 @@ use crate::capture::Capture;
 use crate::collect::Rules;
 use crate::config::{PipelineConfig, SinkSpec};
 use crate::context::{task_error, Stop, Task};
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, OF_SOURCE};
 use crate::deliver::Deliver;
 use crate::far::{answer_all, listen, Far};
 use crate::mend::{mend_all, Inside};
@@ -168,10 +168,11 @@ pub(crate) async fn share(
             return Err(Error::invalid(format!("two sinks have the name {:?}", state.name)).hint("rename one"));
         }
     }
+    let capture = CaptureState::new(now);
     for letter in DeadLetter::load(&*bus).await? {
-        if let Some(state) = states.iter().find(|s| s.name == letter.sink) {
-            state.dead_letters.fetch_add(1, Relaxed);
-        }
+        let of_sink = states.iter().find(|s| s.name == letter.sink).map(|state| &state.dead_letters);
+        let count = of_sink.or((letter.sink == OF_SOURCE).then_some(&capture.dead_letters));
+        count.map(|count| count.fetch_add(1, Relaxed));
     }
     Ok(Shared {
         clock: config.clock.clone(),
@@ -180,7 +181,7 @@ pub(crate) async fn share(
         bus,
         source,
         book: SchemaBook::default(),
-        capture: CaptureState::new(now),
+        capture,
         sinks: states,
         elsewhere: Vec::new(),
         is_far: false,

@@ -89,6 +89,8 @@ pub(crate) struct CaptureState {
     pub durable: Histogram,
     pub appended: watch::Sender<Checkpoint>,
     pub recoveries: AtomicU64,
+    /// Messages that the source couldn't read.
+    pub dead_letters: AtomicU64,
     /// When the source was opened last: tells one life of it from another.
     pub life: AtomicI64,
 }
@@ -102,6 +104,7 @@ impl CaptureState {
             durable: Histogram::default(),
             appended: watch::Sender::new(Checkpoint::default()),
             recoveries: AtomicU64::new(0),
+            dead_letters: AtomicU64::new(0),
             life: AtomicI64::new(0),
         }
     }

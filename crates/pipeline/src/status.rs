@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use tidewire_change::{Key, Position};
-use tidewire_connector::{SlotFacts, SourceStatus, TableState};
+use tidewire_connector::{Messages, SlotFacts, SourceStatus, TableState};
 
 /// Wall times are microseconds since 1970 UTC. Positions are `commit` and `ordinal`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,12 @@ pub struct SourceView {
     pub loop_state: LoopView,
     /// How often the source's log was lost and started anew.
     pub recoveries: u64,
+    /// Of a source of messages: what became of them.
+    #[serde(default)]
+    pub messages: Option<Messages>,
+    /// Messages that it couldn't read and that are among the dead letters.
+    #[serde(default)]
+    pub dead_letters: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -217,6 +223,8 @@ impl Running {
             slot: source.slot.map(|slot| self.slot_view(slot)),
             loop_state: LoopView::of(&shared.capture.pulse),
             recoveries: shared.capture.recoveries.load(Relaxed),
+            messages: source.messages,
+            dead_letters: shared.capture.dead_letters.load(Relaxed),
         }
     }
 

@@ -3,6 +3,9 @@
 //! Never imports: other adapters, pipeline.
 
 mod catalog;
+mod named;
 pub mod sink;
 pub mod source;
 mod types;
+
+pub use named::type_named;

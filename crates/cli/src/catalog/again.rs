@@ -1,12 +1,11 @@
 //! A sink that is given something once more, in a process of its own.
 
-use super::{bus, factory, name_instance, open_sink, own_data_dir, source_config, start};
+use super::{bus, factory, name_instance, open_sink, own_data_dir, start};
 use crate::config::{Bus, Config};
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
-use tidewire_connector::{Budget, BusWriter, Source};
+use tidewire_connector::{Budget, BusWriter};
 use tidewire_pipeline::{Again, PipelineConfig, SinkSpec};
-use tidewire_postgres::source::PostgresSource;
 
 pub struct Reopened {
     pub again: Again,
@@ -26,7 +25,7 @@ pub async fn again(config: &Config, sink: &str) -> Result<Reopened> {
     };
     own_data_dir(config)?;
     name_instance(config, opened.instance().await?)?;
-    let source = PostgresSource::new(source_config(config, Budget::new(0))?);
+    let source = start::source(config, Budget::new(0))?;
     let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, opened.reader(&sink.name, budget)?);
     spec.pace = start::pace(config, sink);
     spec.inspect = Some(factory(config, Some(sink))?);

@@ -1,13 +1,13 @@
 //! What stands between source and sinks: the embedded journal, or Kafka.
 
-use crate::config::{Bus, Config, JournalConfig, KafkaConfig};
+use crate::config::{Bus, Config, JournalConfig, KafkaConfig, SaslConfig, TlsConfig};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use tidewire_change::{Error, Result, TopicPartition};
+use tidewire_change::{Error, Message, Result, TopicPartition};
 use tidewire_connector::{hurries, Budget, BusReader, BusWriter, FetchedMessage, Lag};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, Read, Start, SystemClock};
@@ -148,6 +148,15 @@ pub async fn messages(config: &Config, topic: &str) -> Result<Vec<FetchedMessage
     }
 }
 
+/// Puts notes on the bus, without a source and without the loops.
+pub async fn note(config: &Config, messages: Vec<Message>) -> Result<()> {
+    let opened = match config.bus {
+        Bus::Journal(_) => Opened::open(config, &Budget::new(config.memory.capture_bytes)).await?,
+        Bus::Kafka(_) => Opened::join(config).await?,
+    };
+    opened.writer().append(messages, None).await
+}
+
 /// Capture and deliver can be two processes only where the bus is neither's.
 pub fn shared_only(command: &str) -> Error {
     Error::invalid(format!(
@@ -189,21 +198,7 @@ pub async fn cluster(config: &Config) -> Result<Option<String>> {
 }
 
 fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
-    let tls = settings.tls.as_ref().map(|tls| kafka::Tls {
-        authority: tls.authority.clone(),
-        certificate: tls.certificate.clone(),
-        key: tls.key.clone(),
-        key_password: tls.key_password.as_ref().map(|word| word.reveal().to_string()),
-    });
-    let sasl = settings.sasl.as_ref().map(|sasl| kafka::Sasl {
-        mechanism: match sasl.mechanism.as_str() {
-            "PLAIN" => kafka::Mechanism::Plain,
-            "SCRAM-SHA-256" => kafka::Mechanism::ScramSha256,
-            _ => kafka::Mechanism::ScramSha512,
-        },
-        user: sasl.user.clone(),
-        password: sasl.password.reveal().to_string(),
-    });
+    let (tls, sasl) = (tls(&settings.tls), sasl(&settings.sasl));
     kafka::Config {
         partitions: settings.partitions,
         replication: settings.replication,
@@ -236,6 +231,27 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
         instance: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64),
         ..kafka::Config::new(&settings.brokers, &settings.topic_prefix, &config.name)
     }
+}
+
+pub(super) fn tls(settings: &Option<TlsConfig>) -> Option<kafka::Tls> {
+    settings.as_ref().map(|tls| kafka::Tls {
+        authority: tls.authority.clone(),
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        key_password: tls.key_password.as_ref().map(|word| word.reveal().to_string()),
+    })
+}
+
+pub(super) fn sasl(settings: &Option<SaslConfig>) -> Option<kafka::Sasl> {
+    settings.as_ref().map(|sasl| kafka::Sasl {
+        mechanism: match sasl.mechanism.as_str() {
+            "PLAIN" => kafka::Mechanism::Plain,
+            "SCRAM-SHA-256" => kafka::Mechanism::ScramSha256,
+            _ => kafka::Mechanism::ScramSha512,
+        },
+        user: sasl.user.clone(),
+        password: sasl.password.reveal().to_string(),
+    })
 }
 
 /// For a sink that the configuration no longer has the journal would grow for ever. One that comes back is compared with

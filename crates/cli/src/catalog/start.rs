@@ -2,8 +2,9 @@
 
 use super::{
     bus, check_data_dir, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart,
+    topics,
 };
-use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
+use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind, SourceConfig};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_connector::{Budget, Source};
@@ -32,14 +33,17 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         return Err(bus::shared_only("capture"));
     }
     check_data_dir(config)?;
+    let is_database = matches!(config.source, SourceConfig::Postgres(_));
     match facts(config).await {
+        // A sink refuses a target that another table has.
+        _ if !is_database => {}
         Ok(facts) => targets_are_apart(config, &facts)?,
-        // It is waited for; a sink refuses a target that another table has.
+        // It is waited for.
         Err(error) if error.kind() == ErrorKind::Unavailable => {}
         Err(error) => return Err(error),
     }
     let capture_budget = Budget::new(config.memory.capture_bytes);
-    let source = PostgresSource::new(source_config(config, capture_budget.clone())?);
+    let source = source(config, capture_budget.clone())?;
     let bus = match part {
         Part::Whole | Part::Capture => bus::Opened::open(config, &capture_budget).await?,
         Part::Deliver => bus::Opened::join(config).await?,
@@ -59,7 +63,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         partitions: bus.partitions(),
         budgets,
         journal: bus.probe(),
-        source_inspect: Some(factory(config, None)?),
+        source_inspect: is_database.then(|| factory(config, None)).transpose()?,
         is_shared: bus.is_shared(),
         capture_on: match part {
             Part::Whole | Part::Capture => Some(capture_thread()?),
@@ -69,15 +73,23 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
     };
     let keeping = bus.keeping(config)?;
     let running = match part {
-        Part::Whole => Pipeline::start(settings, Box::new(source), bus.writer(), sinks).await?,
+        Part::Whole => Pipeline::start(settings, source, bus.writer(), sinks).await?,
         Part::Capture => {
             let elsewhere = config.sinks.iter().map(|sink| sink.name.clone()).collect();
-            Pipeline::capture(settings, Box::new(source), bus.writer(), elsewhere).await?
+            Pipeline::capture(settings, source, bus.writer(), elsewhere).await?
         }
         Part::Deliver => Pipeline::deliver(settings, source.handle(), bus.writer(), sinks).await?,
     };
     tokio::spawn(keeping);
     Ok(running)
+}
+
+/// The configuration's source, closed.
+pub(super) fn source(config: &Config, budget: Budget) -> Result<Box<dyn Source>> {
+    Ok(match &config.source {
+        SourceConfig::Postgres(_) => Box::new(PostgresSource::new(source_config(config, budget)?)),
+        SourceConfig::Debezium(source) => topics::source(config, source, budget)?,
+    })
 }
 
 /// A runtime of one thread, as long as the process lives.

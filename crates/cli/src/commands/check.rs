@@ -2,7 +2,7 @@
 
 use crate::args::Plain;
 use crate::catalog;
-use crate::config::Config;
+use crate::config::{Config, SourceConfig};
 use crate::exit::{self, Answer};
 use crate::serve;
 use tidewire_change::{Error, ErrorKind, Result};
@@ -13,7 +13,19 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     let mut faults = Vec::new();
     let is_away = |error: &Error| error.kind() == ErrorKind::Unavailable;
     let mut away = false;
+    if let SourceConfig::Debezium(source) = &config.source {
+        match catalog::look_at_topics(config, source).await {
+            Ok(topics) if topics.is_empty() => findings.push(no_topic(&source.topics)),
+            Ok(_) => {}
+            Err(error) => {
+                away |= is_away(&error);
+                faults.push(("source".to_string(), error));
+            }
+        }
+    }
+    let is_database = matches!(config.source, SourceConfig::Postgres(_));
     match catalog::facts(config).await {
+        _ if !is_database => {}
         Ok(facts) => {
             findings = check(&facts);
             let checks = [
@@ -61,6 +73,17 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         false if away => Answer::Unavailable,
         false => Answer::No,
     })
+}
+
+fn no_topic(names: &[String]) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        subject: "source".to_string(),
+        since: None,
+        what: format!("no topic is called {}", names.join(", ")),
+        why: "there is nothing to read; a topic that comes later is read then".to_string(),
+        next: "compare source.debezium.topics with the topics' names (kafka-topics --list)".to_string(),
+    }
 }
 
 fn nobody_has(what: String) -> Finding {

@@ -1,4 +1,4 @@
-//! `tidewire dlq list|show|replay|drop`: the messages that a sink could not take.
+//! `tidewire dlq list|show|replay|drop`: the messages that a sink could not take, or the source not read.
 
 use crate::args::{DlqReplay, DlqShow, OfSinks};
 use crate::catalog;
@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use tidewire_change::{topic, Error, Message, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::{Encoder, Modes, Origin};
 use tidewire_envelope::native;
-use tidewire_pipeline::{DeadLetter, DEAD_LETTERS};
+use tidewire_pipeline::{DeadLetter, DEAD_LETTERS, OF_SOURCE};
 
 pub async fn list(config: &Config, args: &OfSinks) -> Result<Answer> {
     let letters = of_sinks(config, &args.sink).await?;
@@ -85,9 +85,20 @@ pub async fn replay(config: &Config, args: &DlqReplay) -> Result<Answer> {
             answer = Answer::No;
         }
     }
+    for letter in letters.iter().filter(|letter| letter.sink == OF_SOURCE) {
+        answer = Answer::No;
+        warn(&format!(
+            "{} could not be read from its topic, so there is nothing to give to a sink: it stays",
+            letter.id()
+        ));
+        tell(&format!(
+            "  fix: have the connector take a snapshot of the row; then: tidewire dlq drop --letter '{}'",
+            letter.id()
+        ));
+    }
     if args.json {
         println!("{}", serde_json::json!({ "sinks": outcomes }));
-    } else if outcomes.is_empty() {
+    } else if outcomes.is_empty() && letters.is_empty() {
         println!("there are no dead letters");
     }
     Ok(answer)
@@ -105,6 +116,12 @@ pub async fn drop(config: &Config, args: &DlqReplay) -> Result<Answer> {
         serve::are_free(config, std::slice::from_ref(sink))?;
         catalog::again(config, &sink.name).await?.bus.append(struck_out(&due), None).await?;
         dropped.insert(sink.name.clone(), due.len().into());
+    }
+    let unread: Vec<DeadLetter> = letters.into_iter().filter(|letter| letter.sink == OF_SOURCE).collect();
+    if !unread.is_empty() {
+        serve::are_free(config, &config.sinks)?;
+        catalog::note(config, struck_out(&unread)).await?;
+        dropped.insert(OF_SOURCE.to_string(), unread.len().into());
     }
     match args.json {
         true => println!("{}", serde_json::json!({ "dropped": dropped })),
@@ -151,6 +168,9 @@ fn without_values(letter: &DeadLetter) -> serde_json::Value {
 /// The change, with values as the source prints them; of what isn't one, the message as it is.
 async fn message(config: &Config, letter: &DeadLetter) -> Result<serde_json::Value> {
     let value = letter.fetched()?.value;
+    if letter.sink == OF_SOURCE {
+        return Ok(String::from_utf8_lossy(&value).into());
+    }
     if let Some((_, as_it_was)) = native::of_unread(&value) {
         return Ok(String::from_utf8_lossy(as_it_was).into());
     }

@@ -2,7 +2,7 @@
 
 use crate::args::{Capture, Deliver, Run};
 use crate::catalog::{self, Part};
-use crate::config::{Bus, Config};
+use crate::config::{Bus, Config, SourceConfig};
 use crate::exit::Answer;
 use crate::progress::{Progress, Show};
 use crate::serve;
@@ -10,21 +10,21 @@ use crate::signals;
 use crate::terminal::{self, seconds, thousands};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tidewire_change::Result;
+use tidewire_change::{Error, Result};
 use tidewire_pipeline::{Repair, Running, Snapshot, Status};
 
 const REDRAW: Duration = Duration::from_millis(250);
 
 pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     let mut config = config.clone();
-    config.source.accept_older = args.accept_older_source;
+    accept_older(&mut config, args.accept_older_source)?;
     execute(&config, Part::Whole, args.until_caught_up, args.json).await
 }
 
 /// `tidewire capture`.
 pub async fn capture(config: &Config, args: &Capture) -> Result<Answer> {
     let mut config = config.clone();
-    config.source.accept_older = args.accept_older_source;
+    accept_older(&mut config, args.accept_older_source)?;
     config.set_http(args.http)?;
     execute(&config, Part::Capture, false, false).await
 }
@@ -35,7 +35,21 @@ pub async fn deliver(config: &Config, args: &Deliver) -> Result<Answer> {
     config.set_http(args.http)?;
     let chosen: Vec<_> = super::reconcile::choose_sinks(&config, &args.sink)?.into_iter().cloned().collect();
     config.sinks = chosen;
-    execute(&config, Part::Deliver, args.until_caught_up, args.json).await
+    // What others wrote into topics, and what is kept of it in a journal of our own: it is one process that does it.
+    let reads_topics = matches!((&config.source, &config.bus), (SourceConfig::Debezium(_), Bus::Journal(_)));
+    let part = if reads_topics { Part::Whole } else { Part::Deliver };
+    execute(&config, part, args.until_caught_up, args.json).await
+}
+
+fn accept_older(config: &mut Config, is_given: bool) -> Result<()> {
+    match &mut config.source {
+        SourceConfig::Postgres(source) => source.accept_older = is_given,
+        SourceConfig::Debezium(_) if is_given => {
+            return Err(Error::invalid("--accept-older-source is for a database as source, and this one is topics"));
+        }
+        SourceConfig::Debezium(_) => {}
+    }
+    Ok(())
 }
 
 async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool) -> Result<Answer> {
@@ -65,7 +79,7 @@ async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool)
     let status = running.status();
     let rows: BTreeMap<&str, u64> = status.sinks.iter().map(|s| (s.name.as_str(), s.rows_applied)).collect();
     let mut lacking = lacking(&status);
-    if status.tables.is_empty() && !config.source.tables.is_empty() {
+    if status.tables.is_empty() && config.postgres().is_ok_and(|source| !source.tables.is_empty()) {
         lacking.push("no table of the source is among `tables`; tidewire check tells more".to_string());
     }
     let is_caught_up = !stopped_by_signal && lacking.is_empty();
@@ -91,7 +105,16 @@ fn lacking(status: &Status) -> Vec<String> {
         let why = table.parked.as_deref().unwrap_or_default();
         lines.push(format!("{} is parked at the source: {why}", table.table));
     }
+    if status.source.dead_letters > 0 {
+        lines.push(format!("{} messages could not be read: tidewire dlq list", status.source.dead_letters));
+    }
     for sink in &status.sinks {
+        if sink.rows_incomplete > 0 && status.source.messages.is_some() {
+            lines.push(format!(
+                "{}: {} changes lacked values of rows that aren't there",
+                sink.name, sink.rows_incomplete
+            ));
+        }
         let parked = sink.parked.iter();
         lines.extend(parked.map(|(table, parked)| format!("{table} is parked in {}: {}", sink.name, parked.why)));
         if sink.dead_letters > 0 {

@@ -48,18 +48,7 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
     if topic_prefix.len() > 100 || !topic_prefix.chars().all(legal) || topic_prefix.starts_with("__") {
         return Err(section.bad("topic_prefix", "must be at most 100 of A-Z a-z 0-9 _ - . and not begin with `__`"));
     }
-    let brokers = section.given_text("brokers")?;
-    let is_address = |broker: &str| {
-        let (host, port) = broker.rsplit_once(':').unwrap_or((broker, ""));
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-    };
-    if !brokers.split(',').all(|broker| is_address(broker.trim())) {
-        return Err(section.bad("brokers", "must be addresses such as kafka1:9092,kafka2:9092"));
-    }
-    let max_message = section.size("max_message")?;
-    if !(1_000_000..=500_000_000).contains(&max_message) {
-        return Err(section.bad("max_message", "must lie between 1MB and 500MB"));
-    }
+    let (brokers, max_message) = (brokers(section)?, max_message(section)?);
     let retention = section.duration("retention")?;
     if retention < Duration::from_secs(60) {
         return Err(section.bad("retention", "must be at least 1m"));
@@ -79,6 +68,26 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
     })
 }
 
+pub(super) fn brokers(section: &Section) -> Result<String> {
+    let brokers = section.given_text("brokers")?;
+    let is_address = |broker: &str| {
+        let (host, port) = broker.rsplit_once(':').unwrap_or((broker, ""));
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    match brokers.split(',').all(|broker| is_address(broker.trim())) {
+        true => Ok(brokers),
+        false => Err(section.bad("brokers", "must be addresses such as kafka1:9092,kafka2:9092")),
+    }
+}
+
+pub(super) fn max_message(section: &Section) -> Result<u64> {
+    let max_message = section.size("max_message")?;
+    match (1_000_000..=500_000_000).contains(&max_message) {
+        true => Ok(max_message),
+        false => Err(section.bad("max_message", "must lie between 1MB and 500MB")),
+    }
+}
+
 /// How messages in JSON are written, if they are.
 fn json(section: &Section) -> Result<Option<Modes>> {
     let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
@@ -95,7 +104,7 @@ fn json(section: &Section) -> Result<Option<Modes>> {
     Ok(Some(modes))
 }
 
-fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {
+pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {
     match modes.set(property, value) {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!("is no property of the format; they are: {}", Modes::PROPERTIES.join(", "))),
@@ -103,7 +112,7 @@ fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {
     }
 }
 
-fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {
+pub(super) fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {
     let file =
         |key: &str| -> Result<Option<PathBuf>> { Ok(section.text(key)?.map(|path| super::beside(folder, &path))) };
     let tls = TlsConfig {
@@ -119,7 +128,7 @@ fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {
     Ok(tls)
 }
 
-fn sasl(section: &Section) -> Result<SaslConfig> {
+pub(super) fn sasl(section: &Section) -> Result<SaslConfig> {
     Ok(SaslConfig {
         mechanism: section.choice("mechanism")?,
         user: section.given_text("user")?,

@@ -64,14 +64,14 @@ const KAFKA: &[Key] = &[
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
 ];
 
-const TLS: &[Key] = &[
+pub(super) const TLS: &[Key] = &[
     key("ca", Kind::Path, "The authorities to be trusted, PEM. Without this: the system's."),
     key("cert", Kind::Path, "Our own certificate, PEM, for brokers that ask for one."),
     key("key", Kind::Path, "Its private key, PEM."),
     key("key_password", Kind::Secret, "What the key is locked with."),
 ];
 
-const SASL: &[Key] = &[
+pub(super) const SASL: &[Key] = &[
     key(
         "mechanism",
         Kind::Choice(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),

@@ -104,8 +104,14 @@ const JOURNAL: &[Key] = &[
     .default("false"),
 ];
 
-const SOURCE: &[Key] =
-    &[key("postgres", Kind::Section(SOURCE_POSTGRES), "A PostgreSQL database, version 14 or later.")];
+const SOURCE: &[Key] = &[
+    key("postgres", Kind::Section(SOURCE_POSTGRES), "A PostgreSQL database, version 14 or later."),
+    key(
+        "debezium",
+        Kind::Section(super::debezium_keys::SOURCE_DEBEZIUM),
+        "Topics of a Kafka cluster that Debezium wrote, or another that writes its envelope, in JSON (docs/debezium.md).",
+    ),
+];
 
 const SOURCE_POSTGRES: &[Key] = &[
     key(

@@ -1,6 +1,8 @@
 //! Reads pipeline.yaml: YAML tree, references replaced, shape checked against the table of keys, then the typed
 //! configuration. Every fault names file, line, column and key.
 
+mod debezium;
+mod debezium_keys;
 mod kafka;
 mod kafka_keys;
 mod keys;
@@ -13,7 +15,8 @@ mod substitute;
 mod units;
 mod yaml;
 
-pub use kafka::KafkaConfig;
+pub use debezium::DebeziumSource;
+pub use kafka::{KafkaConfig, SaslConfig, TlsConfig};
 pub use lake::Lake;
 pub use reference::reference;
 pub use substitute::{Lookup, Surroundings};
@@ -39,7 +42,7 @@ pub struct Config {
     /// As whoever started this named it.
     pub file: String,
     pub name: String,
-    pub source: PostgresSource,
+    pub source: SourceConfig,
     pub sinks: Vec<SinkConfig>,
     pub data_dir: PathBuf,
     pub bus: Bus,
@@ -50,7 +53,24 @@ pub struct Config {
     pub commit_interval: Duration,
 }
 
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceConfig {
+    Postgres(PostgresSource),
+    Debezium(Box<DebeziumSource>),
+}
+
 impl Config {
+    /// The source, for what needs a database.
+    pub fn postgres(&self) -> Result<&PostgresSource> {
+        match &self.source {
+            SourceConfig::Postgres(source) => Ok(source),
+            SourceConfig::Debezium(_) => Err(Error::invalid(
+                "this needs the source database, and the source of this pipeline is topics (source.debezium)",
+            )
+            .hint("ask the connector that writes the topics; tidewire status and tidewire dlq tell how they are read")),
+        }
+    }
+
     /// Given on the command line, for one process.
     pub fn set_http(&mut self, address: Option<SocketAddr>) -> Result<()> {
         let Some(address) = address else { return Ok(()) };
@@ -167,7 +187,8 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
 
     let source = root.section("source")?.expect("`source` is required");
     let source = match source.only()? {
-        ("postgres", section) => postgres_source(&section)?,
+        ("postgres", section) => SourceConfig::Postgres(postgres_source(&section)?),
+        ("debezium", section) => SourceConfig::Debezium(Box::new(debezium::debezium(&section, folder)?)),
         (other, _) => unreachable!("the table of keys has no source `{other}`"),
     };
     let sinks = sinks(&root, folder)?;

@@ -37,10 +37,11 @@ sinks:
 #[test]
 fn the_usual_file_is_read_with_its_defaults() {
     let config = read(USUAL).unwrap();
-    assert_eq!(config.source.url.reveal(), "postgres://u:hunter2@db/shop");
-    assert_eq!(config.source.tables, ["public.orders", "shop.*"]);
-    assert_eq!((config.name.as_str(), config.source.slot.as_ref(), config.source.readers), ("main", None, 2));
-    assert_eq!(config.source.heartbeat, Duration::from_secs(10));
+    let source = config.postgres().unwrap();
+    assert_eq!(source.url.reveal(), "postgres://u:hunter2@db/shop");
+    assert_eq!(source.tables, ["public.orders", "shop.*"]);
+    assert_eq!((config.name.as_str(), source.slot.as_ref(), source.readers), ("main", None, 2));
+    assert_eq!(source.heartbeat, Duration::from_secs(10));
     assert_eq!(config.data_dir, Path::new("/etc/tw/tidewire-data"));
     assert_eq!(config.memory, Memory { capture_bytes: 32_000_000, sink_bytes: 48_000_000 });
     assert!(config.http.ip().is_loopback());
@@ -56,7 +57,7 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_known_one() {
     let text = "source:\n  postgres:\n    url: x\n    tabels: [a.b]\nsinks: {l: {delta: {path: x}}}\n";
     assert_eq!(refusal(text), "p.yaml:4:5: unknown key `tabels` in `source.postgres`, did you mean `tables`?");
     let text = "source:\n  mysql: {}\nsinks: {}\n";
-    assert_eq!(refusal(text), "p.yaml:2:3: unknown key `mysql` in `source`; known here: `postgres`");
+    assert_eq!(refusal(text), "p.yaml:2:3: unknown key `mysql` in `source`; known here: `postgres`, `debezium`");
     assert!(refusal(&format!("{USUAL}zzz: 1\n")).starts_with("p.yaml:5:1: unknown key `zzz`; known here: `source`"));
 }
 
@@ -217,5 +218,30 @@ fn a_lake_in_a_bucket_is_read_and_half_of_its_settings_is_refused() {
     ];
     for (lake, what) in refusals {
         assert!(refusal(&with(lake)).contains(what), "{}", refusal(&with(lake)));
+    }
+}
+
+#[test]
+fn topics_are_a_source_and_say_what_their_tables_look_like() {
+    let text = "source:\n  debezium:\n    brokers: k:9092\n    topics: [\"shop.*\"]\n    properties: { decimal.handling.mode: string }\n    tables:\n      \
+                public.orders: { columns: [id int, '\"a b\" numeric(10,2)'], key: [id] }\nsinks: { l: { delta: { path: x } } }\n";
+    let config = read(text).unwrap();
+    let SourceConfig::Debezium(source) = &config.source else { panic!("it is another source") };
+    assert_eq!((source.modes.decimal, source.unwrapped, source.replaces), (DecimalMode::Text, false, false));
+    let schema = &source.tables[0];
+    let columns: Vec<_> = schema.columns.iter().map(|column| (column.name.as_str(), column.ty.name.as_str())).collect();
+    assert_eq!(columns, [("id", "integer"), ("a b", "numeric(10,2)")]);
+    assert_eq!(schema.key_columns(), [0]);
+    assert!(config.postgres().is_err());
+    for (from, to, what) in [
+        ("id int", "id order_state", "`order_state` is no type"),
+        ("key: [id]", "key: [no]", "has no column `no`"),
+        ("\"shop.*\"", "\"shop/*\"", "names are of A-Z"),
+        ("string }", "strong }", "`strong` is no value"),
+        ("[id int, '\"a b\" numeric(10,2)'], key: [id]", "[id int, id int]", "twice"),
+        ("public.orders", "orders", "names no schema"),
+    ] {
+        let refused = refusal(&text.replace(from, to));
+        assert!(refused.contains(what), "{refused}");
     }
 }

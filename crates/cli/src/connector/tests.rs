@@ -176,8 +176,8 @@ fn whatever_the_values_are_they_stay_values() {
             let plan = plan(&json.to_string(), brokers).unwrap();
             match crate::config::parse("p.yaml", &plan.yaml, std::path::Path::new("."), &Password) {
                 Ok(config) => {
-                    assert_eq!(config.source.slot.as_deref(), Some(value));
-                    assert_eq!(config.source.publication.as_deref(), Some(value));
+                    assert_eq!(config.postgres().unwrap().slot.as_deref(), Some(value));
+                    assert_eq!(config.postgres().unwrap().publication.as_deref(), Some(value));
                     assert_eq!(config.name, pipeline_name(value));
                 }
                 // A slot or a topic can't be called so, which is told of that key.

@@ -1,12 +1,15 @@
 //! A message of Debezium as a change: ours, and those that a real Debezium wrote.
 
 use super::encoder::placeholder;
+use super::foreign::{Absent, Terms};
 use super::json::read_base64;
 use super::modes::{Modes, TimeMode};
 use super::read::{read, Unread};
 use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::Shape;
 use super::source::{Source, Template};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidewire_change::{Change, Datum, Error, Identity, Kind, Op, Result, Row, RowBuilder, Schema, Type};
 
@@ -15,14 +18,17 @@ pub struct Decoder {
     pub(super) schema: Arc<Schema>,
     columns: Vec<Column>,
     scratch: Vec<u8>,
-    before: Slots,
+    pub(super) before: Slots,
     pub(super) after: Slots,
     /// What came before the last message's payload: the schema, which is the same in most messages.
     head: Vec<u8>,
-    template: Template,
+    pub(super) template: Template,
+    pub(super) terms: Terms,
+    /// Fields of rows that no column has, as far as they were passed over.
+    pub(super) passed_over: RefCell<BTreeSet<String>>,
 }
 
-struct Column {
+pub(super) struct Column {
     shape: Shape,
     /// `"name":`
     head: Vec<u8>,
@@ -38,34 +44,49 @@ pub(super) struct Slots(pub(super) Vec<(u32, u32)>);
 /// What is said beside a row: for each column, whether its value is there at all, and its text.
 #[derive(Default)]
 pub(super) struct Notes {
+    /// All columns without a value are named: a placeholder is a text like any other.
+    pub(super) is_whole: bool,
     unavailable: Vec<usize>,
     texts: Vec<(usize, Vec<u8>)>,
 }
 
 #[derive(Default)]
-struct Envelope<'a> {
-    has_before: bool,
-    has_after: bool,
-    source: Option<Source<'a>>,
-    op: Option<Op>,
+pub(super) struct Envelope<'a> {
+    pub(super) has_before: bool,
+    pub(super) has_after: bool,
+    pub(super) source: Option<Source<'a>>,
+    pub(super) op: Option<Op>,
     ts_ms: Option<i64>,
-    notes: Notes,
-    notes_before: Notes,
+    pub(super) notes: Notes,
+    pub(super) notes_before: Notes,
 }
 
 impl Decoder {
     pub fn new(schema: &Arc<Schema>, modes: &Modes) -> Decoder {
-        let column = |column: &tidewire_change::Column| {
+        let shapes = schema.columns.iter().map(|column| Shape::of(&column.ty, modes)).collect();
+        Self::with_shapes(schema, shapes, modes)
+    }
+
+    /// The same, when it is known how each column is written.
+    pub(super) fn with_shapes(schema: &Arc<Schema>, shapes: Vec<Shape>, modes: &Modes) -> Decoder {
+        let column = |(column, shape): (&tidewire_change::Column, Shape)| {
             let mut head = Vec::new();
             super::json::push_string(column.name.as_bytes(), &mut head);
             head.push(b':');
-            let shape = Shape::of(&column.ty, modes);
             Column { head, placeholder: placeholder(&shape, &column.ty, modes), loses: loses(&column.ty, modes), shape }
         };
-        let columns = schema.columns.iter().map(column).collect();
-        let slots = Slots::default;
-        let (scratch, head, template) = (Vec::new(), Vec::new(), Template::default());
-        Decoder { schema: schema.clone(), columns, scratch, before: slots(), after: slots(), head, template }
+        let columns = schema.columns.iter().zip(shapes).map(column).collect();
+        Decoder {
+            schema: schema.clone(),
+            columns,
+            scratch: Vec::new(),
+            before: Slots::default(),
+            after: Slots::default(),
+            head: Vec::new(),
+            template: Template::default(),
+            terms: Terms::default(),
+            passed_over: RefCell::default(),
+        }
     }
 
     /// The change in a message's value; none in a tombstone (no value). `Malformed`: it is no message of this table, or a mode has lost what
@@ -131,7 +152,7 @@ impl Decoder {
         }
     }
 
-    fn envelope<'a>(
+    pub(super) fn envelope<'a>(
         &self,
         payload: &'a [u8],
         before: &mut Slots,
@@ -201,18 +222,25 @@ impl Decoder {
                 _ => self.find(cursor)?,
             };
             let value = cursor.value().ok_or_else(broken)?;
-            slots.0[index] = ((cursor.at - value.len()) as u32, cursor.at as u32);
+            // None: nobody wants it.
+            let Some(slot) = slots.0.get_mut(index) else { continue };
+            *slot = ((cursor.at - value.len()) as u32, cursor.at as u32);
             expected = index + 1;
         }
         Ok(true)
     }
 
+    /// The column whose name comes next; one that there isn't, where such are passed over.
     pub(super) fn find(&self, cursor: &mut Cursor<'_>) -> Result<usize> {
         let mut scratch = Vec::new();
         let name = cursor.string().filter(|_| cursor.take(b':'));
         let name =
             name.and_then(|name| unescaped(name, &mut scratch)).ok_or_else(|| self.malformed("has a broken row"))?;
         let found = self.schema.columns.iter().position(|column| column.name.as_bytes() == name);
+        if found.is_none() && self.terms.passes_over {
+            self.passed_over.borrow_mut().insert(String::from_utf8_lossy(name).into_owned());
+            return Ok(usize::MAX);
+        }
         found.ok_or_else(|| {
             let name = String::from_utf8_lossy(name).into_owned();
             Error::schema(format!("a message of {} has the column `{name}`, its schema hasn't", self.schema.table))
@@ -231,6 +259,7 @@ impl Decoder {
         match name {
             _ if value == b"null" => {}
             b"unavailable" if cursor.take(b'[') => {
+                notes.is_whole = true;
                 while cursor.next(&mut first, b']')? {
                     notes.unavailable.push(column(cursor.string()?)?);
                 }
@@ -278,15 +307,26 @@ impl Decoder {
         };
         let before = match found.has_before && (op == Op::Delete || whole_rows) {
             true => Some(
-                self.take_row(payload, before, notes_before, RowSays { ours, whole: whole_rows })
-                    .map_err(with_position)?,
+                self.take_row(
+                    payload,
+                    before,
+                    notes_before,
+                    RowSays { ours, whole: whole_rows, absent: Absent::Refused, is_new: false },
+                )
+                .map_err(with_position)?,
             ),
             false => None,
         };
         let after = match found.has_after {
-            true => {
-                Some(self.take_row(payload, after, notes_after, RowSays { ours, whole: true }).map_err(with_position)?)
-            }
+            true => Some(
+                self.take_row(
+                    payload,
+                    after,
+                    notes_after,
+                    RowSays { ours, whole: true, absent: Absent::Refused, is_new: false },
+                )
+                .map_err(with_position)?,
+            ),
             false => None,
         };
         let committed_at = source.ts_us.or(found.ts_ms.map(|ms| ms.saturating_mul(1000)));
@@ -318,10 +358,14 @@ impl Decoder {
             let raw = &payload[*start as usize..*end as usize];
             let datum = match raw {
                 b"" if says.ours && !column.shape.is_written() => Datum::Null,
-                b"" => return Err(self.missing(index)),
+                b"" => match says.absent {
+                    Absent::Unchanged => Datum::Unchanged,
+                    Absent::Null if !self.schema.is_key(index) => Datum::Null,
+                    Absent::Null | Absent::Refused => return Err(self.missing(index)),
+                },
                 _ if !says.whole && !self.schema.is_key(index) => Datum::Unchanged,
                 b"null" => Datum::Null,
-                raw if !says.ours && *raw == column.placeholder[..] => Datum::Unchanged,
+                raw if *raw == column.placeholder[..] && self.is_placeholder(says, notes) => Datum::Unchanged,
                 raw => {
                     match (column.loses.filter(|_| !says.ours), read(&column.shape, raw, !says.ours, &mut scratch)) {
                         (None, Ok(text)) => Datum::Text(text),
@@ -336,29 +380,8 @@ impl Decoder {
         Ok(builder.finish())
     }
 
-    fn missing(&self, index: usize) -> Error {
-        let (name, table) = (&self.schema.columns[index].name, &self.schema.table);
-        let error = Error::schema(format!("a message of {table} lacks the column `{name}`")).on_table(table);
-        match self.columns[index].shape.is_written() {
-            true => error.hint("the message is of another version of the table"),
-            false => error.hint("Debezium leaves out what it doesn't know: include.unknown.datatypes=false"),
-        }
-    }
-
-    fn unread(&self, index: usize, why: Unread) -> Error {
-        let (name, table) = (&self.schema.columns[index].name, &self.schema.table);
-        match why {
-            Unread::Wrong => {
-                let ty = &self.schema.columns[index].ty.name;
-                Error::malformed(format!("column `{name}` of a message of {table} isn't what {ty} is written as"))
-                    .hint("compare the modes with those of the connector that wrote the topic")
-            }
-            Unread::Lost(property) => {
-                Error::malformed(format!("column `{name}` of a message of {table} may have lost digits: {property}"))
-                    .hint("have the connector write it with another mode")
-            }
-        }
-        .on_table(table)
+    pub(super) fn is_written(&self, index: usize) -> bool {
+        self.columns[index].shape.is_written()
     }
 
     pub(super) fn malformed(&self, what: &str) -> Error {
@@ -374,6 +397,10 @@ pub(super) struct RowSays {
     pub(super) ours: bool,
     /// Its nulls are NULLs, not columns that the log didn't carry.
     pub(super) whole: bool,
+    /// What a column is of which it has nothing.
+    pub(super) absent: Absent,
+    /// The row comes into being: none of its values is left out.
+    pub(super) is_new: bool,
 }
 
 fn number(raw: &[u8]) -> Option<i64> {

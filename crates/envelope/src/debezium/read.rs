@@ -38,7 +38,10 @@ pub(super) fn read<'t>(
 ) -> Result<&'t [u8], Unread> {
     match shape {
         Shape::Text(_) => inside_quotes(raw).and_then(|inside| unescaped(inside, scratch)).ok_or(Wrong),
-        Shape::Int16 | Shape::Int32 | Shape::Int64 => is_integer(raw).then_some(raw).ok_or(Wrong),
+        Shape::Int16 | Shape::Int32 | Shape::Int64 => {
+            let fits = is_integer(raw) && (!strict || is_in_range(shape, raw));
+            fits.then_some(raw).ok_or(Wrong)
+        }
         Shape::Bool => match raw {
             b"true" => Ok(b"t"),
             b"false" => Ok(b"f"),
@@ -109,6 +112,17 @@ fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<()
         Shape::Array(element) => push_array(raw, element, strict, out),
         Shape::Omitted => Err(Wrong),
     }
+}
+
+/// Is the integer one of its type's?
+fn is_in_range(shape: &Shape, raw: &[u8]) -> bool {
+    // So many digits fit into any of them.
+    raw.len() < 5
+        || integer(raw).is_some_and(|number| match shape {
+            Shape::Int16 => i16::try_from(number).is_ok(),
+            Shape::Int32 => i32::try_from(number).is_ok(),
+            _ => true,
+        })
 }
 
 fn integer(raw: &[u8]) -> Option<i64> {

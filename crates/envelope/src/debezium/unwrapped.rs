@@ -1,6 +1,7 @@
 //! Messages behind the transform ExtractNewRecordState: the row alone, with what it was told to add in fields that begin with `__`.
 
 use super::decoder::{Decoder, Notes, RowSays, Slots};
+use super::foreign::Absent;
 use super::scan::{inside_quotes, Cursor};
 use super::source::Source;
 use tidewire_change::{Change, Datum, Op, Position, Result, Row};
@@ -15,12 +16,12 @@ pub struct Place {
 
 /// What was added to the row.
 #[derive(Default)]
-struct Added<'a> {
+pub(super) struct Added<'a> {
     source: Source<'a>,
     op: Option<Op>,
     is_deleted: bool,
     ts_ms: Option<i64>,
-    notes: Notes,
+    pub(super) notes: Notes,
 }
 
 impl Decoder {
@@ -51,7 +52,7 @@ impl Decoder {
         change.map(Some)
     }
 
-    fn fields<'a>(&self, payload: &'a [u8], slots: &mut Slots) -> Result<Added<'a>> {
+    pub(super) fn fields<'a>(&self, payload: &'a [u8], slots: &mut Slots) -> Result<Added<'a>> {
         let broken = || self.malformed("isn't a JSON object");
         let (mut cursor, mut first, mut added) = (Cursor::new(payload), true, Added::default());
         slots.0.clear();
@@ -75,7 +76,8 @@ impl Decoder {
                 continue;
             };
             let value = cursor.value().ok_or_else(broken)?;
-            slots.0[index] = ((cursor.at - value.len()) as u32, cursor.at as u32);
+            let Some(slot) = slots.0.get_mut(index) else { continue };
+            *slot = ((cursor.at - value.len()) as u32, cursor.at as u32);
         }
         match cursor.is_at_end() {
             true => Ok(added),
@@ -119,7 +121,12 @@ impl Decoder {
         };
         let row = match is_delete {
             true => self.key_row(payload, slots),
-            false => self.take_row(payload, slots, &added.notes, RowSays { ours: false, whole: true }),
+            false => self.take_row(
+                payload,
+                slots,
+                &added.notes,
+                RowSays { ours: false, whole: true, absent: Absent::Refused, is_new: false },
+            ),
         };
         let row = Some(row.map_err(|error| error.at(position))?);
         let (before, after) = if op == Op::Delete { (row, None) } else { (None, row) };
@@ -128,14 +135,19 @@ impl Decoder {
     }
 
     /// A delete that tells its key alone.
-    fn key_row(&mut self, payload: &[u8], slots: &Slots) -> Result<Row> {
+    pub(super) fn key_row(&mut self, payload: &[u8], slots: &Slots) -> Result<Row> {
         let columns = self.schema.columns.len();
         let mut slots = Slots(slots.0.clone());
         for index in (0..columns).filter(|index| !self.schema.is_key(*index)) {
             // Something to read past; a delete's other columns are unchanged.
             slots.0[index] = (0, 1);
         }
-        let row = self.take_row(payload, &slots, &Notes::default(), RowSays { ours: false, whole: false })?;
+        let row = self.take_row(
+            payload,
+            &slots,
+            &Notes::default(),
+            RowSays { ours: false, whole: false, absent: Absent::Refused, is_new: false },
+        )?;
         Ok(Row::from_datums(row.columns().enumerate().map(|(index, datum)| match self.schema.is_key(index) {
             true => datum,
             false => Datum::Unchanged,

@@ -75,6 +75,17 @@ fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
     if let Some(slot) = &source.slot {
         runway(slot, status, findings);
     }
+    if source.dead_letters > 0 {
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "source",
+                format!("{} messages are in the dead letters", source.dead_letters),
+            )
+            .why("they could not be read; their rows may differ from the source")
+            .next("tidewire dlq list tells which and why; when their rows were told again: tidewire dlq drop"),
+        );
+    }
     if source.recoveries > 0 {
         findings.push(
             Finding::new(Severity::Warning, "source", "its log was lost and started anew")
@@ -170,6 +181,18 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
                 sink.name,
                 file = status.file
             )),
+        );
+    }
+    // A source of rows reads such a row again by itself; one of messages can't.
+    if sink.rows_incomplete > 0 && status.source.messages.is_some() {
+        findings.push(
+            Finding::new(
+                Severity::Critical,
+                subject.clone(),
+                format!("{} changes lacked values", sink.rows_incomplete),
+            )
+            .why("they were updates that left values out, of rows that were never told in full: those rows are missing")
+            .next("have the connector take a snapshot of the tables again"),
         );
     }
     falling_behind(sink, subject, findings);

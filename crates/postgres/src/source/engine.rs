@@ -276,7 +276,13 @@ impl Engine {
         let checkpoint = is_between.then(|| self.checkpoint());
         let announced = self.announced();
         let batch = std::mem::take(&mut self.batch);
-        room.send(Ok(ChangeBatch { announced, changes: batch.changes, checkpoint, credit: batch.credit }));
+        room.send(Ok(ChangeBatch {
+            announced,
+            changes: batch.changes,
+            checkpoint,
+            credit: batch.credit,
+            ..ChangeBatch::default()
+        }));
         true
     }
 

@@ -35,6 +35,14 @@ impl Pattern {
         Ok(Pattern { text: text.to_owned(), schema, table })
     }
 
+    /// The one table that it names; none: it has a `*`.
+    pub fn name(&self) -> Option<TableName> {
+        match (self.schema.pieces.as_slice(), self.table.pieces.as_slice()) {
+            ([schema], [table]) => Some(TableName::new(schema, table)),
+            _ => None,
+        }
+    }
+
     pub fn matches(&self, table: &TableName) -> bool {
         self.schema.matches(&table.schema) && self.table.matches(&table.name)
     }

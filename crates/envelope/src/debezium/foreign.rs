@@ -1,0 +1,119 @@
+//! Rows of topics that somebody else wrote: their place is found by whoever reads the topic (`Glance` says what a message tells of it),
+//! and a row may lack columns, or have some that nobody knows.
+
+use super::decoder::{Decoder, Envelope, Notes, RowSays, Slots};
+use super::unwrapped::Place;
+use tidewire_change::{Change, Datum, Identity, Op, Result, Row};
+
+/// What is done about rows that have other columns than the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Of a new row, a column of which the message has nothing. In an update it is always as it was.
+    pub absent: Absent,
+    /// Fields that no column has are passed over; else they are an error (`Schema`).
+    pub passes_over: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Absent {
+    /// An error (`Schema`).
+    #[default]
+    Refused,
+    Null,
+    /// It has the value that it had.
+    Unchanged,
+}
+
+impl Decoder {
+    pub fn on_terms(mut self, terms: Terms) -> Decoder {
+        self.terms = terms;
+        self
+    }
+
+    /// Fields of rows that no column has and that were passed over since the last call.
+    pub fn passed_over(&mut self) -> Vec<String> {
+        std::mem::take(self.passed_over.get_mut()).into_iter().collect()
+    }
+
+    /// The change in an envelope (without its schema), put at `place`. An update has a `before` with the key columns alone, unless the
+    /// table has full identity; its key may be another than that of `after`. Errors as those of `decode`.
+    pub fn decode_placed(&mut self, payload: &[u8], place: Place) -> Result<Change> {
+        let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
+        let mut template = std::mem::take(&mut self.template);
+        let found = self.envelope(payload, &mut before, &mut after, &mut template);
+        self.template = template;
+        let change = found.and_then(|found| self.placed(payload, found, place, [&before, &after]));
+        (self.before, self.after) = (before, after);
+        change
+    }
+
+    fn placed(&mut self, payload: &[u8], found: Envelope<'_>, place: Place, rows: [&Slots; 2]) -> Result<Change> {
+        let op = found.op.ok_or_else(|| self.malformed("has no operation"))?;
+        let ours = found.source.as_ref().is_some_and(|source| source.is_ours());
+        let (notes_after, notes_before) = match found.has_after {
+            true => (&found.notes, &found.notes_before),
+            false => (&found.notes_before, &found.notes),
+        };
+        let mut taken = [None, None];
+        if found.has_before && matches!(op, Op::Update | Op::Delete) {
+            let whole = ours || self.schema.identity == Identity::Full;
+            let says = RowSays { ours, whole, absent: Absent::Unchanged, is_new: false };
+            taken[0] = Some(self.take_row(payload, rows[0], notes_before, says)?);
+        }
+        if found.has_after {
+            let is_new = op != Op::Update;
+            let absent = if is_new { self.terms.absent } else { Absent::Unchanged };
+            let says = RowSays { ours, whole: true, absent, is_new };
+            taken[1] = Some(self.take_row(payload, rows[1], notes_after, says)?);
+        }
+        let [before, after] = taken;
+        Ok(self.at(op, place, before, after, found.source.and_then(|source| source.xid)))
+    }
+
+    /// The same of a row without an envelope. `op`: as `Glance` told it.
+    pub fn decode_unwrapped_placed(&mut self, payload: &[u8], op: Op, place: Place) -> Result<Change> {
+        let mut slots = std::mem::take(&mut self.after);
+        let row = self.fields(payload, &mut slots).and_then(|added| {
+            let is_new = matches!(op, Op::Create | Op::Read);
+            let absent = if is_new { self.terms.absent } else { Absent::Unchanged };
+            let says = RowSays { ours: false, whole: true, absent, is_new };
+            self.take_row(payload, &slots, &added.notes, says)
+        });
+        self.after = slots;
+        let row = Some(row?);
+        let (before, after) = if op == Op::Delete { (row, None) } else { (None, row) };
+        Ok(self.at(op, place, before, after, None))
+    }
+
+    /// The delete of a key that a message without a value names. `key`: without its schema.
+    pub fn delete_of(&mut self, key: &[u8], place: Place) -> Result<Change> {
+        let mut slots = std::mem::take(&mut self.after);
+        let terms = self.terms;
+        self.terms.passes_over = true;
+        let row = self.fields(key, &mut slots).and_then(|_| self.key_row(key, &slots));
+        (self.after, self.terms) = (slots, terms);
+        Ok(self.at(Op::Delete, place, Some(row?), None, None))
+    }
+
+    fn at(&self, op: Op, place: Place, before: Option<Row>, after: Option<Row>, xid: Option<u32>) -> Change {
+        Change {
+            schema: self.schema.clone(),
+            op,
+            position: place.position,
+            committed_at: place.time,
+            xid,
+            before,
+            after,
+        }
+    }
+
+    /// A new row has all its values: what looks like the placeholder there is a value, as it is where all that lack one are named.
+    pub(super) fn is_placeholder(&self, says: RowSays, notes: &Notes) -> bool {
+        !says.ours && !notes.is_whole && !says.is_new
+    }
+}
+
+/// Does a row tell its key in full?
+pub fn has_key(change: &Change, row: &Row) -> bool {
+    change.schema.key_columns().iter().all(|index| matches!(row.get(usize::from(*index)), Some(Datum::Text(_))))
+}

@@ -1,0 +1,391 @@
+//! What a message is, and where its change stands, without a look at its rows: all that can be said before its table is known.
+
+use super::scan::{inside_quotes, unescaped, Cursor};
+use tidewire_change::{Error, Op, Result};
+
+/// A message with a value, as far as it speaks for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<'a> {
+    pub what: What,
+    /// What stands under `schema`, with `schemas.enable`.
+    pub schema: Option<&'a [u8]>,
+    pub payload: &'a [u8],
+    pub facts: Facts<'a>,
+    pub has_before: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Change(Op),
+    /// A heartbeat, a mark of a transaction, a logical message, a change of a schema or a notification: nothing of a row.
+    Aside,
+}
+
+/// Whether a row was read for a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Snapshot {
+    #[default]
+    No,
+    Yes,
+    /// One that has its place in the stream.
+    Incremental,
+}
+
+/// What `source` says (of unwrapped rows, the fields that were added). Names are as they stand between their quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts<'a> {
+    pub snapshot: Snapshot,
+    /// The change's position in full: the commit, and the number in it.
+    pub commit_lsn: Option<u64>,
+    pub ordinal: Option<u32>,
+    /// `sequence`: the commit before, and the record; either may be null.
+    pub sequence: Option<(Option<u64>, Option<u64>)>,
+    /// Of the change's record. MySQL: the number of the file above 32 bits of the place in it.
+    pub lsn: Option<u64>,
+    /// MySQL's row in its event.
+    pub row: Option<u32>,
+    pub schema: Option<&'a [u8]>,
+    pub table: Option<&'a [u8]>,
+    pub database: Option<&'a [u8]>,
+    /// When it was committed, microseconds since 1970 UTC.
+    pub at: Option<i64>,
+    /// MySQL's place in its log.
+    pub file: Option<u64>,
+    pub offset: Option<u64>,
+}
+
+/// The members of an envelope that say which message it is.
+#[derive(Default)]
+struct Members<'a> {
+    op: Option<&'a [u8]>,
+    status: bool,
+    id: bool,
+    ts_ms: Option<i64>,
+    ddl: bool,
+    notification: bool,
+    others: bool,
+    has_before: bool,
+    has_after: bool,
+    has_source: bool,
+}
+
+impl<'a> Glance<'a> {
+    /// `unwrapped`: behind ExtractNewRecordState. `Malformed`: it isn't JSON, or no message that is known.
+    pub fn of(value: &'a [u8], unwrapped: bool) -> Result<Glance<'a>> {
+        if std::str::from_utf8(value).is_err() {
+            return Err(Error::malformed("the value isn't UTF-8"));
+        }
+        let (schema, payload) = parts(value).ok_or_else(broken)?;
+        let mut glance = Glance { what: What::Aside, schema, payload, facts: Facts::default(), has_before: false };
+        match unwrapped {
+            true => glance.unwrapped().ok_or_else(broken)??,
+            false => glance.envelope().ok_or_else(broken)??,
+        }
+        glance.facts.complete();
+        Ok(glance)
+    }
+
+    fn envelope(&mut self) -> Option<Result<()>> {
+        let (mut cursor, mut first, mut members) = (Cursor::new(self.payload), true, Members::default());
+        if !cursor.take(b'{') {
+            return None;
+        }
+        while let Some(name) = cursor.member(&mut first)? {
+            if name == b"source" && cursor.peek()? == b'{' {
+                members.has_source = true;
+                self.facts.read(&mut cursor)?;
+                continue;
+            }
+            let value = cursor.value()?;
+            match name {
+                b"op" => members.op = Some(value),
+                b"before" => members.has_before = value != b"null",
+                b"after" => members.has_after = value != b"null",
+                b"status" => members.status = matches!(value, b"\"BEGIN\"" | b"\"END\""),
+                b"id" => members.id = true,
+                b"ts_ms" => members.ts_ms = signed(value),
+                b"ddl" | b"tableChanges" => members.ddl = true,
+                b"aggregate_type" => members.notification = true,
+                b"ts_us" | b"ts_ns" | b"event_count" | b"data_collections" | b"transaction" => {}
+                _ => members.others = true,
+            }
+        }
+        if !cursor.is_at_end() {
+            return None;
+        }
+        self.facts.at = self.facts.at.or(members.ts_ms.map(|ms| ms.saturating_mul(1000)));
+        self.has_before = members.has_before;
+        Some(members.what().map(|what| self.what = what))
+    }
+
+    fn unwrapped(&mut self) -> Option<Result<()>> {
+        let (mut cursor, mut first) = (Cursor::new(self.payload), true);
+        let (mut op, mut is_deleted, mut ts_ms) = (None, false, None);
+        if !cursor.take(b'{') {
+            return None;
+        }
+        while let Some(name) = cursor.member(&mut first)? {
+            cursor.peek()?;
+            let value = cursor.value()?;
+            match name.strip_prefix(b"__") {
+                Some(b"op") => op = Some(value),
+                Some(b"deleted") => is_deleted = matches!(value, b"\"true\"" | b"true"),
+                Some(b"ts_ms") => ts_ms = signed(value),
+                Some(name) => self.facts.add(name.strip_prefix(b"source_").unwrap_or(name), value)?,
+                None => {}
+            }
+        }
+        if !cursor.is_at_end() {
+            return None;
+        }
+        self.facts.at = self.facts.at.or(ts_ms.map(|ms: i64| ms.saturating_mul(1000)));
+        let op = match (is_deleted, op) {
+            (true, _) => Ok(Op::Delete),
+            (false, Some(op)) => letter(op),
+            (false, None) => Ok(Op::Update),
+        };
+        Some(op.map(|op| self.what = What::Change(op)))
+    }
+}
+
+impl Members<'_> {
+    fn what(&self) -> Result<What> {
+        let Some(op) = self.op else {
+            let is_heartbeat = self.ts_ms.is_some() && !self.others && !self.has_source && !self.id;
+            return match is_heartbeat || (self.status && self.id) || self.ddl || self.notification {
+                true => Ok(What::Aside),
+                false => Err(Error::malformed("the value has no operation (`op`)")
+                    .hint("rows without an envelope: source.debezium.unwrapped: true")),
+            };
+        };
+        // A logical message.
+        if op == b"\"m\"" {
+            return Ok(What::Aside);
+        }
+        let op = letter(op)?;
+        let fits = match op {
+            Op::Read | Op::Create | Op::Update => self.has_after,
+            Op::Delete => !self.has_after,
+            Op::Truncate => !self.has_before && !self.has_after,
+        };
+        match fits {
+            true => Ok(What::Change(op)),
+            false => Err(Error::malformed(format!("the value has other rows than its operation `{}`", op.letter()))),
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn read(&mut self, cursor: &mut Cursor<'a>) -> Option<()> {
+        let mut first = true;
+        if !cursor.take(b'{') {
+            return None;
+        }
+        while let Some(name) = cursor.member(&mut first)? {
+            cursor.peek()?;
+            let value = cursor.value()?;
+            self.add(name, value)?;
+        }
+        Some(())
+    }
+
+    /// One of no use is passed over.
+    fn add(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
+        if value == b"null" {
+            return Some(());
+        }
+        match name {
+            b"snapshot" => {
+                self.snapshot = match inside_quotes(value).unwrap_or(value) {
+                    b"false" => Snapshot::No,
+                    b"incremental" => Snapshot::Incremental,
+                    _ => Snapshot::Yes,
+                };
+            }
+            b"commit_lsn" => self.commit_lsn = Some(number(value)?),
+            b"ordinal" | b"seq" => self.ordinal = Some(u32::try_from(number(value)?).ok()?),
+            b"lsn" => self.lsn = Some(number(value)?),
+            b"sequence" => self.sequence = Some(pair(inside_quotes(value)?)?),
+            b"schema" => self.schema = inside_quotes(value),
+            b"table" => self.table = inside_quotes(value),
+            b"db" => self.database = inside_quotes(value),
+            b"ts_us" => self.at = signed(value),
+            b"ts_ms" if self.at.is_none() => self.at = signed(value).map(|ms| ms.saturating_mul(1000)),
+            b"file" => self.file = inside_quotes(value).and_then(file_number),
+            b"pos" => self.offset = number(value),
+            b"row" => self.row = number(value).and_then(|row| u32::try_from(row).ok()),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// The source is a MySQL server: its databases stand for schemas.
+    pub fn is_of_binlog(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn complete(&mut self) {
+        if let (None, Some(file), Some(offset)) = (self.lsn, self.file, self.offset) {
+            self.lsn = Some(file << 32 | offset.min(u64::from(u32::MAX)));
+        }
+    }
+}
+
+/// Schema and payload of `{"schema":…,"payload":…}`; without `schemas.enable` the value is the payload.
+pub fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    let (mut cursor, mut first) = (Cursor::new(value), true);
+    if !cursor.take(b'{') {
+        return None;
+    }
+    let (mut schema, mut payload) = (None, None);
+    while let Some(name) = cursor.member(&mut first)? {
+        cursor.peek()?;
+        match name {
+            b"schema" => schema = Some(cursor.value()?),
+            b"payload" => payload = Some(cursor.value()?),
+            // A row may have a column of that name, but nothing else stands beside the two.
+            _ => return Some((None, value)),
+        }
+    }
+    match (schema, payload) {
+        (Some(schema), Some(payload)) => Some((Some(schema).filter(|schema| *schema != b"null"), payload)),
+        _ => Some((None, value)),
+    }
+}
+
+/// The names of an object's members, in order; none: it isn't one.
+pub fn member_names(object: &[u8]) -> Option<Vec<String>> {
+    let (mut cursor, mut first, mut names) = (Cursor::new(object), true, Vec::new());
+    if !cursor.take(b'{') {
+        return None;
+    }
+    while let Some(name) = cursor.member(&mut first)? {
+        cursor.peek()?;
+        cursor.value()?;
+        names.push(name_text(name)?);
+    }
+    cursor.is_at_end().then_some(names)
+}
+
+/// A name as it stands between its quotes, without its escapes.
+pub fn name_text(inside: &[u8]) -> Option<String> {
+    let mut scratch = Vec::new();
+    String::from_utf8(unescaped(inside, &mut scratch)?.to_vec()).ok()
+}
+
+fn broken() -> Error {
+    Error::malformed("the value isn't a JSON object")
+}
+
+fn letter(raw: &[u8]) -> Result<Op> {
+    let op = match inside_quotes(raw) {
+        Some([letter]) => Op::from_letter(*letter),
+        _ => None,
+    };
+    op.ok_or_else(|| Error::malformed("the value has an operation that no change of a row has"))
+}
+
+/// `mysql-bin.000003`
+fn file_number(name: &[u8]) -> Option<u64> {
+    let digits = name.rsplit(|byte| *byte == b'.').next()?;
+    number(digits).filter(|number| *number <= u64::from(u32::MAX))
+}
+
+/// Also one that stands in quotes.
+fn number(raw: &[u8]) -> Option<u64> {
+    std::str::from_utf8(inside_quotes(raw).unwrap_or(raw)).ok()?.parse().ok()
+}
+
+fn signed(raw: &[u8]) -> Option<i64> {
+    std::str::from_utf8(inside_quotes(raw).unwrap_or(raw)).ok()?.parse().ok()
+}
+
+/// The two of `["1","2"]`, inside of a JSON string.
+fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
+    let mut scratch = Vec::new();
+    let (mut cursor, mut first) = (Cursor::new(unescaped(sequence, &mut scratch)?), true);
+    let mut numbers = [None, None];
+    if !cursor.take(b'[') {
+        return None;
+    }
+    for place in &mut numbers {
+        if !cursor.next(&mut first, b']')? {
+            return None;
+        }
+        *place = match cursor.value()? {
+            b"null" => None,
+            text => Some(number(text)?),
+        };
+    }
+    (cursor.take(b']') && cursor.is_at_end()).then_some((numbers[0], numbers[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(value: &str) -> Result<What> {
+        Glance::of(value.as_bytes(), false).map(|glance| glance.what)
+    }
+
+    #[test]
+    fn changes_are_told_from_what_else_lies_in_topics() {
+        let row = r#"{"op":"u","before":null,"after":{"id":1},"source":{"lsn":7,"commit_lsn":9,"seq":2,"table":"t","ts_ms":3}}"#;
+        let glance = Glance::of(row.as_bytes(), false).unwrap();
+        let facts = glance.facts;
+        assert_eq!((glance.what, glance.schema, glance.has_before), (What::Change(Op::Update), None, false));
+        assert_eq!((facts.commit_lsn, facts.ordinal, facts.lsn, facts.at), (Some(9), Some(2), Some(7), Some(3000)));
+        assert_eq!(facts.table, Some(&b"t"[..]));
+        for aside in [
+            r#"{"ts_ms":1790000000000}"#,
+            r#"{"status":"BEGIN","id":"571:5392","event_count":null,"data_collections":null,"ts_ms":1}"#,
+            r#"{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"lsn":105}}"#,
+            r#"{"source":{},"ts_ms":1,"databaseName":"d","ddl":"CREATE TABLE t ()","tableChanges":[]}"#,
+            r#"{"id":"1","type":"COMPLETED","aggregate_type":"Initial Snapshot","timestamp":1}"#,
+        ] {
+            assert_eq!(what(aside).unwrap(), What::Aside, "{aside}");
+        }
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "1",
+            r#"{"op":"c","after":{"id":3"#,
+            r#"{"op":"q","after":{"id":4}}"#,
+            r#"{"op":"c","after":null}"#,
+            r#"{"op":"d","before":{"id":1},"after":{"id":1}}"#,
+            r#"{"id":1}"#,
+            r#"{"op":"c","after":{}} x"#,
+            r#"{"op":1,"after":{}}"#,
+            r#"{"op":"c","after":{},"source":{"sequence":"[1"}}"#,
+        ] {
+            assert!(what(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_schema_is_parted_from_its_payload_and_a_column_of_that_name_isnt_one() {
+        let (schema, payload) = parts(br#"{"schema":{"type":"struct"}, "payload":{"op":"c"}}"#).unwrap();
+        assert_eq!((schema, payload), (Some(&br#"{"type":"struct"}"#[..]), &br#"{"op":"c"}"#[..]));
+        let row = br#"{"schema":"public","id":1}"#;
+        assert_eq!(parts(row), Some((None, &row[..])));
+        assert_eq!(parts(br#"{"schema":null,"payload":{"id":1}}"#), Some((None, &br#"{"id":1}"#[..])));
+    }
+
+    #[test]
+    fn unwrapped_rows_tell_what_was_added_to_them() {
+        let row = br#"{"id":1,"__op":"u","__deleted":"false","__lsn":5,"__source_ts_ms":2,"__table":"t","__sequence":"[null,\"5\"]"}"#;
+        let glance = Glance::of(row, true).unwrap();
+        assert_eq!((glance.what, glance.facts.lsn, glance.facts.at), (What::Change(Op::Update), Some(5), Some(2000)));
+        assert_eq!(glance.facts.sequence, Some((None, Some(5))));
+        let deleted = Glance::of(br#"{"id":1,"__deleted":"true"}"#, true).unwrap();
+        assert_eq!(deleted.what, What::Change(Op::Delete));
+    }
+
+    #[test]
+    fn a_place_in_a_binlog_is_one_number() {
+        let row = br#"{"op":"c","after":{"id":1},"source":{"file":"mysql-bin.000003","pos":805,"row":1}}"#;
+        let facts = Glance::of(row, false).unwrap().facts;
+        assert_eq!((facts.lsn, facts.row), (Some(3 << 32 | 805), Some(1)));
+    }
+}

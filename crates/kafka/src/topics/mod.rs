@@ -1,0 +1,96 @@
+//! Topics that Debezium (or another that writes its envelope) wrote, as a source: what they tell is put onto the bus like the changes
+//! of a database, with the topics' offsets as the checkpoint.
+//!
+//! ```text
+//!   reading (a thread) ─▶ records ─▶ glance ─▶ table ─▶ rows ─▶ place ─▶ changes, and what can't be read as dead letters
+//!                                                                        with the offsets behind them as checkpoint
+//! ```
+
+mod handle;
+mod order;
+mod reading;
+mod records;
+mod resume;
+mod source;
+mod tables;
+
+use crate::config::Config;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewire_change::{Result, Schema, TableName};
+use tidewire_connector::{BoxFuture, Budget};
+use tidewire_envelope::debezium::Modes;
+
+pub use source::TopicsSource;
+
+/// Asks for what is known of tables elsewhere: in a database that has them.
+pub type Definitions = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Arc<Schema>>>> + Send + Sync>;
+
+/// Which topics, and how they are to be read.
+#[derive(Clone)]
+pub struct TopicsConfig {
+    /// Where they are. `topic_prefix` is of no meaning; `pipeline` names the consumer group.
+    pub kafka: Config,
+    /// Names, with `*` for any run of characters.
+    pub topics: Vec<String>,
+    /// The properties that they were written with.
+    pub modes: Modes,
+    /// Behind ExtractNewRecordState.
+    pub unwrapped: bool,
+    /// The columns that make a row one, by table; else the message's key names them.
+    pub keys: BTreeMap<TableName, Vec<String>>,
+    /// Tables that were told.
+    pub tables: Vec<Arc<Schema>>,
+    pub definitions: Option<Definitions>,
+    /// Fields that no column has are passed over; else their messages are dead letters.
+    pub ignores_extra: bool,
+    /// A column that a new row lacks is NULL; else its message is a dead letter.
+    pub absent_is_null: bool,
+    /// Rows that a later snapshot of their table lacks are gone.
+    pub replaces: bool,
+    pub budget: Budget,
+}
+
+/// The consumer group whose offsets show how far the topics are read.
+fn group(config: &TopicsConfig) -> String {
+    format!("tidewire-{}", config.kafka.pipeline)
+}
+
+/// Is a topic meant by one of the patterns? Names that begin with `__` only where the pattern does.
+pub fn is_meant(patterns: &[String], topic: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, topic) && (pattern.starts_with("__") || !topic.starts_with("__")))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let Some(last) = pattern.contains('*').then(|| parts.next_back()).flatten() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_are_named_by_patterns() {
+        for (pattern, name, is) in [
+            ("shop.public.orders", "shop.public.orders", true),
+            ("shop.public.orders", "shop.public.orders2", false),
+            ("shop.*", "shop.public.orders", true),
+            ("shop.*", "shopping", false),
+            ("*.orders", "shop.public.orders", true),
+            ("*.public.*x", "shop.public.x.xy", false),
+            ("a*b*b", "ab", false),
+            ("a*b*b", "abcb", true),
+            ("*", "__internal", false),
+            ("__debezium-heartbeat.*", "__debezium-heartbeat.shop", true),
+        ] {
+            assert_eq!(is_meant(&[pattern.to_string()], name), is, "{pattern} {name}");
+        }
+    }
+}

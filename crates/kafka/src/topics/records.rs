@@ -1,0 +1,279 @@
+//! From records to changes, one after the other.
+
+use super::order::{self, Placed, TopicOrder};
+use super::reading::{Command, Record};
+use super::resume::{Partition, Topic};
+use super::source::{Step, TopicsSource, Work};
+use super::tables::{may_be_outdated, Refusal, Seen};
+use std::sync::Arc;
+use std::time::Duration;
+use tidewire_change::{Change, Error, Key, Op, Position, TableName};
+use tidewire_connector::{ChangeBatch, Rejected};
+use tidewire_envelope::debezium::{name_text, parts, Facts, Glance, Place, What};
+use tidewire_flow::key_hash128;
+
+/// Between two questions what a table looks like elsewhere.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Messages in a row that lie behind what was told: then it is worth a word.
+const BEHIND: u32 = 1000;
+
+impl TopicsSource {
+    /// Takes the batch's records, one after the other.
+    pub(super) fn step(&mut self, work: &mut Work) -> Step {
+        for (topic, id) in &work.raw.found {
+            let now = (self.config.kafka.now)();
+            let known = self
+                .resume
+                .topics
+                .entry(topic.to_string())
+                .or_insert_with(|| Topic { order: TopicOrder::begin(now), ..Topic::default() });
+            // One of its name that is another: its offsets begin anew, the order of its changes goes on.
+            if known.id != *id {
+                known.partitions.values_mut().for_each(|partition| partition.next = 0);
+                known.id = *id;
+            }
+        }
+        for (topic, partition) in work.raw.anew.drain(..) {
+            if let Some(known) = self.resume.topics.get_mut(&*topic) {
+                known.partitions.entry(partition).or_default().next = 0;
+            }
+        }
+        while let Some(record) = work.raw.records.get(work.at) {
+            if !self.parked.contains_key(&record.topic) {
+                match self.record(record, &mut work.out) {
+                    Ok(()) => {}
+                    Err(refusal) => {
+                        let may_ask = self.config.definitions.is_some()
+                            && may_be_outdated(&refusal)
+                            && self.asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN);
+                        if may_ask {
+                            return Step::Ask;
+                        }
+                        self.refuse(record, refusal, &mut work.out);
+                    }
+                }
+            }
+            work.at += 1;
+        }
+        Step::Done
+    }
+
+    fn refuse(&mut self, record: &Record, refusal: Refusal, out: &mut ChangeBatch) {
+        match refusal {
+            Refusal::Unknown(why) => {
+                let table = self.table_of(record, &Facts::default());
+                tracing::error!(topic = &*record.topic, "the topic isn't read: {why}");
+                self.parked.insert(record.topic.clone(), (table, why));
+                let _ = self.handle.tell(Command::Leave(record.topic.clone()));
+            }
+            Refusal::Bad(error) => {
+                let (topic, partition, offset) = (record.topic.to_string(), record.partition, record.offset);
+                let reason = error.to_string();
+                tracing::error!(topic, partition, offset, reason, "a message goes to the dead letters");
+                out.rejected.push(Rejected {
+                    topic,
+                    partition,
+                    offset,
+                    key: record.key.clone().unwrap_or_default(),
+                    value: record.value.clone(),
+                    table: error.table().map(str::to_string),
+                    reason,
+                    timestamp: record.time,
+                });
+                self.resume.counts.refused += 1;
+                self.pass(record, None);
+            }
+        }
+    }
+
+    /// Notes that a record was read.
+    fn pass(&mut self, record: &Record, at: Option<i64>) {
+        self.resume.counts.read += 1;
+        let partition = self.partition(record);
+        partition.next = partition.next.max(record.offset + 1);
+        partition.at = partition.at.max(at.unwrap_or(record.time));
+    }
+
+    fn record(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
+        let known = self.resume.topics.get(&*record.topic).and_then(|topic| topic.partitions.get(&record.partition));
+        if known.is_some_and(|known| record.offset < known.next) {
+            return Ok(());
+        }
+        let key = record.key.as_deref().filter(|key| !key.is_empty() && *key != b"null");
+        let has_value =
+            !record.value.is_empty() && parts(&record.value).map(|(_, payload)| payload) != Some(&b"null"[..]);
+        if !has_value || &record.value[..] == b"null" {
+            return self.tombstone(record, key, out);
+        }
+        let glance = Glance::of(&record.value, self.config.unwrapped)?;
+        let What::Change(op) = glance.what else {
+            self.resume.counts.aside += 1;
+            self.pass(record, glance.facts.at);
+            return Ok(());
+        };
+        let table = self.table_of(record, &glance.facts);
+        let lacks_its_schema = glance.schema.is_none() && self.topic(record).has_schemas;
+        let seen = Seen { table: table.clone(), op, glance, key, lacks_its_schema };
+        let time = glance.facts.at.unwrap_or(record.time);
+        let changes = self.tables.read(&seen, &self.config, Place { position: Position::ZERO, time })?;
+        let placed = self.place(record, &glance.facts, op)?;
+        self.told(&table, &placed);
+        match matches!(changes.first().map(|change| &change.schema.key), Some(Key::Columns(_))) {
+            true => self.give_keyed(&placed, changes, out),
+            false => self.give_keyless(record, &placed, op, changes, out)?,
+        }
+        self.pass(record, Some(time));
+        self.partition(record).deleted = if op == Op::Delete { key.map_or(0, hash) } else { 0 };
+        let topic = self.topic(record);
+        topic.has_schemas |= glance.schema.is_some();
+        topic.table.get_or_insert(table);
+        Ok(())
+    }
+
+    fn give_keyed(&mut self, placed: &Placed, mut changes: Vec<Change>, out: &mut ChangeBatch) {
+        if let Some((below, change)) = placed.renewed.zip(changes.first()) {
+            self.renewed(below, change, out);
+        }
+        for change in &mut changes {
+            change.position = placed.position;
+        }
+        self.give(changes, out);
+    }
+
+    /// Rows without a key are known by their position, or whole: each takes one of its own, in the order in which they came, and what
+    /// is told again counts once.
+    fn give_keyless(
+        &mut self,
+        record: &Record,
+        placed: &Placed,
+        op: Op,
+        mut changes: Vec<Change>,
+        out: &mut ChangeBatch,
+    ) -> Result<(), Refusal> {
+        let Some(name) = changes.first().map(|change| change.schema.table.clone()) else { return Ok(()) };
+        if placed.is_again {
+            self.resume.counts.aside += 1;
+            return Ok(());
+        }
+        let place = (record.topic.clone(), record.partition);
+        let lies_elsewhere = |place: &Option<(Arc<str>, u32)>| {
+            place.as_ref().is_some_and(|of| *of != (record.topic.clone(), record.partition))
+        };
+        let table = self.tables.get_mut(&name).ok_or_else(|| Error::bug("a change of no table"))?;
+        if !matches!(op, Op::Create | Op::Read) && (table.is_scattered || lies_elsewhere(&table.place)) {
+            let what = format!(
+                "rows of {name}, which has no key, lie in several partitions: in which order they changed isn't told"
+            );
+            let error = Error::malformed(what).hint("name the columns that make a row one: source.debezium.tables");
+            return Err(error.on_table(&name).into());
+        }
+        table.is_scattered |= lies_elsewhere(&table.place);
+        table.place.get_or_insert(place);
+        if let Some(change) = changes.first().filter(|_| placed.renewed.is_some()).cloned() {
+            let below = self.topic(record).order.arrive();
+            self.renewed(below, &change, out);
+        }
+        for change in &mut changes {
+            change.position = self.topic(record).order.arrive();
+        }
+        self.give(changes, out);
+        Ok(())
+    }
+
+    /// Behind a delete it says nothing new. Where the delete was compacted away, or the topic is unwrapped, it is the delete.
+    fn tombstone(&mut self, record: &Record, key: Option<&[u8]>, out: &mut ChangeBatch) -> Result<(), Refusal> {
+        let is_told = match key {
+            Some(key) => self.partition(record).deleted == hash(key),
+            None => true,
+        };
+        let place = Place { position: order::behind(&self.partition(record).order), time: record.time };
+        // The table of which rows came from this topic.
+        let known = self.topic(record).table.clone();
+        if let (false, Some(key), Some(table)) = (is_told, key, known) {
+            let mut change = self.tables.delete(&table, key, &self.config, place)?;
+            if self.config.unwrapped {
+                change.position = self.place(record, &Facts::default(), Op::Delete)?.position;
+            }
+            self.give(vec![change], out);
+            self.partition(record).deleted = hash(key);
+        } else {
+            self.resume.counts.aside += 1;
+        }
+        self.pass(record, None);
+        Ok(())
+    }
+
+    fn place(&mut self, record: &Record, facts: &Facts<'_>, op: Op) -> Result<Placed, Refusal> {
+        let topic = self.resume.topics.entry(record.topic.to_string()).or_default();
+        let partition = topic.partitions.entry(record.partition).or_default();
+        order::place(&mut topic.order, &mut partition.order, facts, op)
+            .map_err(|what| Refusal::Bad(Error::malformed(what)))
+    }
+
+    fn topic(&mut self, record: &Record) -> &mut Topic {
+        self.resume.topics.entry(record.topic.to_string()).or_default()
+    }
+
+    fn partition(&mut self, record: &Record) -> &mut Partition {
+        self.topic(record).partitions.entry(record.partition).or_default()
+    }
+
+    fn give(&mut self, changes: Vec<Change>, out: &mut ChangeBatch) {
+        self.resume.counts.changes += 1;
+        for change in changes {
+            self.resume.reached = self.resume.reached.max(change.position);
+            if let Some(table) = self.tables.get_mut(&change.schema.table) {
+                table.rows[usize::from(change.op != Op::Read)] += 1;
+            }
+            out.changes.push(change);
+        }
+    }
+
+    /// A snapshot began behind what was told: rows below it are in it, or gone.
+    fn renewed(&mut self, below: Position, change: &Change, out: &mut ChangeBatch) {
+        if !self.config.replaces {
+            let what = "a later snapshot lies in its topic: rows that it lacks are kept, though they may be gone at the source \
+                        (source.debezium.resnapshot: replace removes them)";
+            return self.note(&change.schema.table, what);
+        }
+        out.changes.push(Change { op: Op::Truncate, position: below, before: None, after: None, ..change.clone() });
+        self.resume.reached = self.resume.reached.max(below);
+    }
+
+    /// What should be known of how the table's changes are placed.
+    fn told(&mut self, table: &TableName, placed: &Placed) {
+        if placed.by_arrival {
+            self.note(table, "messages don't tell their place (source.lsn, source.sequence): changes count in the order of their topic, \
+                              and one that is delivered again counts again");
+        }
+        let behind = self.behind.entry(table.clone()).or_default();
+        *behind = if placed.is_again { behind.saturating_add(1) } else { 0 };
+        if *behind == BEHIND {
+            self.note(table, "a thousand messages in a row are older than what was told before, and change nothing: if the database's log \
+                              began anew, have the connector take a snapshot");
+        }
+    }
+
+    fn note(&mut self, table: &TableName, what: &str) {
+        if self.notes.entry(table.clone()).or_default().insert(what.to_string()) {
+            tracing::warn!(table = %table, "{what}");
+        }
+    }
+
+    /// The table that a message is of: as `source` names it, else as the topic's name ends.
+    fn table_of(&self, record: &Record, facts: &Facts<'_>) -> TableName {
+        let mut words = record.topic.rsplit('.');
+        let last = words.next().unwrap_or_default();
+        let before = words.next();
+        let text = |inside: Option<&[u8]>| inside.and_then(name_text).filter(|name| !name.is_empty());
+        let (schema, table) = (text(facts.schema), text(facts.table));
+        // MySQL has no schemas: its databases stand for them.
+        let database = text(facts.database).filter(|_| facts.is_of_binlog());
+        let schema = schema.or(database).or(before.map(str::to_string)).unwrap_or_else(|| "public".to_string());
+        TableName::new(schema, table.unwrap_or_else(|| last.to_string()))
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    (key_hash128(key) as u64).max(1)
+}

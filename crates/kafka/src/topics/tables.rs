@@ -1,0 +1,416 @@
+//! The tables of topics: from the schemas that come with the messages, or from definitions that were given; and reading their rows.
+//!
+//! A table only grows: a column that messages have is added, one that they no longer have stays. So messages of two versions may lie in
+//! any order, and no value that was copied is dropped for one that came late.
+
+use super::TopicsConfig as Config;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidewire_change::{
+    Change, Column, Datum, Error, ErrorKind, Identity, Key, Kind, Op, Result, Row, RowBuilder, Schema, TableName,
+};
+use tidewire_envelope::debezium::{
+    has_key, member_names, parts, Absent, Decoder, Described, Describes, Glance, Place, Terms,
+};
+use tidewire_flow::change_key;
+
+#[derive(Default)]
+pub(super) struct Tables {
+    by_name: BTreeMap<TableName, Table>,
+}
+
+pub(super) struct Table {
+    /// As its changes are given out.
+    pub schema: Arc<Schema>,
+    /// Its columns were given: messages add none.
+    is_given: bool,
+    readers: Vec<Reader>,
+    /// Read for a snapshot, and told as changes.
+    pub rows: [u64; 2],
+    pub notes: BTreeSet<String>,
+    /// Of a table without a key: where its first row lay, and whether others lay elsewhere.
+    pub place: Option<(Arc<str>, u32)>,
+    pub is_scattered: bool,
+}
+
+/// Reads messages under one schema, or without any.
+struct Reader {
+    /// The schema as it stands in the messages.
+    head: Vec<u8>,
+    decoder: Decoder,
+    own: Arc<Schema>,
+    /// The table's columns in `own`; none: they are the same.
+    map: Option<Vec<Option<usize>>>,
+}
+
+/// A message and what was seen of it.
+pub(super) struct Seen<'a> {
+    pub table: TableName,
+    pub op: Op,
+    pub glance: Glance<'a>,
+    pub key: Option<&'a [u8]>,
+    /// Others of its topic had a schema.
+    pub lacks_its_schema: bool,
+}
+
+/// Why a change can't be given out.
+pub(super) enum Refusal {
+    /// The table isn't known: nothing of its topic is read.
+    Unknown(String),
+    /// This message alone.
+    Bad(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Bad(error)
+    }
+}
+
+impl Tables {
+    pub fn iter(&self) -> impl Iterator<Item = (&TableName, &Table)> {
+        self.by_name.iter()
+    }
+
+    pub fn get_mut(&mut self, name: &TableName) -> Option<&mut Table> {
+        self.by_name.get_mut(name)
+    }
+
+    /// A table as its changes were given out last, before a restart.
+    pub fn remember(&mut self, schema: Arc<Schema>) {
+        match self.by_name.get_mut(&schema.table) {
+            Some(table) if table.readers.is_empty() && !table.is_given => table.schema = schema,
+            Some(_) => {}
+            None => drop(self.by_name.insert(schema.table.clone(), Table::new(schema, false))),
+        }
+    }
+
+    /// Tables as somebody told us. True: one of them is news, or has columns that it hadn't.
+    pub fn learn(&mut self, definitions: &[Arc<Schema>], config: &Config) -> Result<bool> {
+        let mut is_news = false;
+        for definition in definitions {
+            let mut schema = (**definition).clone();
+            schema.source_id = 1;
+            schema.columns.iter_mut().for_each(|column| column.attribute = 0);
+            if let Some(keyed) = config.keys.get(&schema.table) {
+                schema.key = of_columns(&schema.table, schema.columns.clone(), keyed)?.key;
+            }
+            match self.by_name.get_mut(&schema.table) {
+                Some(table) => {
+                    is_news |= !table.is_given;
+                    table.is_given = true;
+                    match table.grow(&schema.columns) {
+                        Ok(has_grown) => is_news |= has_grown,
+                        Err(error) => drop(table.notes.insert(error.to_string())),
+                    }
+                }
+                None => {
+                    is_news = true;
+                    self.by_name.insert(schema.table.clone(), Table::new(Arc::new(schema), true));
+                }
+            }
+        }
+        Ok(is_news)
+    }
+
+    /// The changes in a message: one, none (it says nothing new), or two where a key changed. `place` isn't their place yet.
+    pub fn read(&mut self, seen: &Seen<'_>, config: &Config, place: Place) -> Result<Vec<Change>, Refusal> {
+        let table = self.table(seen, config)?;
+        let at = table.reader(seen, config)?;
+        let reader = &mut table.readers[at];
+        let (glance, op) = (&seen.glance, seen.op);
+        let change = match (op, config.unwrapped) {
+            (Op::Delete, false) if !glance.has_before => delete_by_key(&mut reader.decoder, seen, place),
+            (op, true) => reader.decoder.decode_unwrapped_placed(glance.payload, op, place),
+            _ => reader.decoder.decode_placed(glance.payload, place).and_then(|change| match (op, &change.before) {
+                // What a delete doesn't tell of its row, its key may.
+                (Op::Delete, Some(row)) if !has_key(&change, row) => delete_by_key(&mut reader.decoder, seen, place),
+                _ => Ok(change),
+            }),
+        };
+        let extra = reader.decoder.passed_over();
+        let changes =
+            in_two(change?).into_iter().map(|change| reader.widened(change, &table.schema)).collect::<Vec<_>>();
+        table.notes.extend(extra.iter().map(|name| passed_over(name)));
+        table.checked(changes)
+    }
+
+    /// The delete that a message without a value stands for.
+    pub fn delete(&mut self, name: &TableName, key: &[u8], config: &Config, place: Place) -> Result<Change, Refusal> {
+        let table = self.by_name.get_mut(name).ok_or_else(|| {
+            Error::malformed("a key without a value came before a message that tells the table's columns")
+                .on_table(name)
+        })?;
+        let broken = || Error::malformed("the key isn't a JSON object").on_table(name);
+        let payload = parts(key).map(|(_, payload)| payload).ok_or_else(broken)?;
+        if table.readers.is_empty() {
+            table.plain_reader(config);
+        }
+        let reader = table.readers.last_mut().expect("there is one");
+        let change = reader.decoder.delete_of(payload, place)?;
+        let change = reader.widened(change, &table.schema);
+        let mut whole = table.checked(vec![change])?;
+        whole.pop().ok_or_else(|| Error::bug("a delete got lost").into())
+    }
+
+    fn table(&mut self, seen: &Seen<'_>, config: &Config) -> Result<&mut Table, Refusal> {
+        if !self.by_name.contains_key(&seen.table) {
+            let Some(schema) = seen.glance.schema else { return Err(Refusal::Unknown(unknown(&seen.table))) };
+            let described = describe(schema, config)?;
+            let keyed = key_names(seen, config).unwrap_or_default();
+            let columns: Vec<Column> = described.columns().cloned().collect();
+            let schema = Arc::new(of_columns(&seen.table, columns, &keyed)?);
+            self.by_name.insert(seen.table.clone(), Table::new(schema, false));
+        }
+        Ok(self.by_name.get_mut(&seen.table).expect("it was put there"))
+    }
+}
+
+impl Table {
+    fn new(schema: Arc<Schema>, is_given: bool) -> Table {
+        let (readers, rows, notes) = (Vec::new(), [0; 2], BTreeSet::new());
+        Table { schema, is_given, readers, rows, notes, place: None, is_scattered: false }
+    }
+
+    /// Which of the readers this message is for.
+    fn reader(&mut self, seen: &Seen<'_>, config: &Config) -> Result<usize, Refusal> {
+        let Some(schema) = seen.glance.schema else {
+            // Given columns, or those that a message with a schema told: nothing says that this one is written alike.
+            if !self.is_given && !seen.lacks_its_schema {
+                return Err(Refusal::Unknown(unknown(&seen.table)));
+            }
+            if !self.is_given {
+                return Err(Error::malformed("the message comes without a schema, others of its table with one").into());
+            }
+            let plain = self.readers.iter().position(|reader| reader.head.is_empty());
+            return Ok(plain.unwrap_or_else(|| self.plain_reader(config)));
+        };
+        if let Some(at) = self.readers.iter().position(|reader| reader.head == schema) {
+            return Ok(at);
+        }
+        let described = describe(schema, config)?;
+        let columns: Vec<Column> = described.columns().cloned().collect();
+        if self.is_given {
+            self.fits(&columns, config)?;
+        } else {
+            self.grow(&columns)?;
+        }
+        for name in &described.may_lack {
+            let note =
+                format!("`{name}` is written in milliseconds (time.precision.mode=connect): more is not in its topic");
+            self.notes.insert(note);
+        }
+        let own = Arc::new(of_columns(&self.schema.table, columns, &self.key_names())?);
+        let decoder = described.decoder(&own, &config.modes).on_terms(terms(config));
+        self.readers.push(Reader { head: schema.to_vec(), decoder, map: None, own });
+        self.mapped();
+        Ok(self.readers.len() - 1)
+    }
+
+    fn plain_reader(&mut self, config: &Config) -> usize {
+        let own = self.schema.clone();
+        let decoder = Decoder::new(&own, &config.modes).on_terms(terms(config));
+        self.readers.push(Reader { head: Vec::new(), decoder, map: None, own });
+        self.readers.len() - 1
+    }
+
+    fn key_names(&self) -> Vec<String> {
+        let name = |index: &u16| self.schema.columns[usize::from(*index)].name.clone();
+        self.schema.key_columns().iter().map(name).collect()
+    }
+
+    /// Takes in columns that it hasn't. True: there were such, or one has a wider type now.
+    fn grow(&mut self, columns: &[Column]) -> Result<bool> {
+        let mut grown = (*self.schema).clone();
+        for column in columns {
+            match grown.columns.iter_mut().find(|known| known.name == column.name) {
+                None => grown.columns.push(column.clone()),
+                Some(known) if known.ty == column.ty || holds(&known.ty.kind, &column.ty.kind) => {}
+                Some(known) if holds(&column.ty.kind, &known.ty.kind) => known.ty = column.ty.clone(),
+                Some(known) => return Err(retyped(&self.schema.table, known, column)),
+            }
+        }
+        if grown == *self.schema {
+            return Ok(false);
+        }
+        self.schema = Arc::new(grown);
+        if self.is_given {
+            // They read by the table's own columns.
+            self.readers.retain(|reader| !reader.head.is_empty());
+        }
+        self.mapped();
+        Ok(true)
+    }
+
+    /// Of a table whose columns were given: they have to hold the message's.
+    fn fits(&mut self, columns: &[Column], config: &Config) -> Result<()> {
+        for column in columns {
+            let Some((_, known)) = self.schema.column(&column.name) else {
+                if !config.ignores_extra {
+                    return Err(Error::schema(format!("a message has the column `{}`, its table hasn't", column.name)));
+                }
+                self.notes.insert(passed_over(&column.name));
+                continue;
+            };
+            let (wide, narrow) = (&known.ty.kind, &column.ty.kind);
+            let is_alike = std::mem::discriminant(wide) == std::mem::discriminant(narrow) || holds(wide, narrow);
+            // Texts stand for many types.
+            let by_text = *wide == Kind::Text || (matches!(narrow, Kind::Text | Kind::Json) && *wide != Kind::Bytes);
+            if !is_alike && !by_text {
+                return Err(retyped(&self.schema.table, known, column));
+            }
+        }
+        Ok(())
+    }
+
+    fn mapped(&mut self) {
+        for reader in &mut self.readers {
+            let same = reader.own.columns.len() == self.schema.columns.len()
+                && reader.own.columns.iter().zip(&self.schema.columns).all(|(a, b)| a.name == b.name);
+            let place = |column: &Column| reader.own.column(&column.name).map(|(index, _)| index);
+            reader.map = (!same).then(|| self.schema.columns.iter().map(place).collect());
+        }
+    }
+
+    /// What no sink could take is refused here, where its origin is known.
+    fn checked(&self, changes: Vec<Change>) -> Result<Vec<Change>, Refusal> {
+        let mut key = Vec::new();
+        for change in changes.iter().filter(|change| change.op != Op::Truncate) {
+            change_key(change, &mut key)?;
+            if change.op == Op::Create && change.after.as_ref().is_some_and(Row::has_unchanged) {
+                return Err(Error::malformed("a new row lacks values").into());
+            }
+            let is_partial = match change.op {
+                Op::Update => change.before.is_none(),
+                _ => change.before.as_ref().is_some_and(Row::has_unchanged),
+            };
+            if self.schema.key == Key::WholeRow && is_partial {
+                return Err(Error::malformed("a row of a table without a key lacks columns, so it can't be told from others")
+                    .hint("REPLICA IDENTITY FULL at the source, or name the columns that make a row one: source.debezium.tables")
+                    .into());
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Reader {
+    /// Under the table's columns.
+    fn widened(&self, change: Change, schema: &Arc<Schema>) -> Change {
+        let is_new = matches!(change.op, Op::Create | Op::Read);
+        let row = |row: Option<Row>| {
+            let (Some(map), Some(row)) = (&self.map, &row) else { return row };
+            let own: Vec<Datum<'_>> = row.columns().collect();
+            let mut wide = RowBuilder::with_capacity(row.encoded().len() + map.len());
+            for place in map {
+                // The message's version of the table hasn't it.
+                wide.push(place.map_or(if is_new { Datum::Null } else { Datum::Unchanged }, |at| own[at]));
+            }
+            Some(wide.finish())
+        };
+        Change { schema: schema.clone(), before: row(change.before), after: row(change.after), ..change }
+    }
+}
+
+fn delete_by_key(decoder: &mut Decoder, seen: &Seen<'_>, place: Place) -> Result<Change> {
+    let lacking = || Error::malformed("a delete tells neither its row nor its key");
+    let key = seen.key.and_then(parts).map(|(_, payload)| payload).filter(|key| *key != b"null").ok_or_else(lacking)?;
+    decoder.delete_of(key, place)
+}
+
+/// An update by which the key changes is a delete and a create; one of a row without a key, too.
+fn in_two(change: Change) -> Vec<Change> {
+    let is_full = change.schema.identity == Identity::Full;
+    let (Op::Update, Some(before), Some(_)) = (change.op, &change.before, &change.after) else { return vec![change] };
+    let moved = match &change.schema.key {
+        Key::Columns(_) => {
+            has_key(&change, before) && {
+                let (mut old, mut new) = (Vec::new(), Vec::new());
+                let of_before = Change { op: Op::Delete, after: None, ..change.clone() };
+                let both = change_key(&of_before, &mut old).and_then(|()| change_key(&change, &mut new));
+                both.is_ok() && old != new
+            }
+        }
+        Key::Position | Key::WholeRow => true,
+    };
+    if !moved {
+        let before = change.before.clone().filter(|_| is_full);
+        return vec![Change { before, ..change }];
+    }
+    let after = change.after.as_ref().map(|after| after.completed_from(before));
+    let delete = Change { op: Op::Delete, after: None, ..change.clone() };
+    let create = Change { op: Op::Create, before: None, after, ..change };
+    vec![delete, create]
+}
+
+fn terms(config: &Config) -> Terms {
+    let absent = if config.absent_is_null { Absent::Null } else { Absent::Refused };
+    Terms { absent, passes_over: config.ignores_extra }
+}
+
+fn describe(schema: &[u8], config: &Config) -> Result<Describes> {
+    Describes::of(schema, if config.unwrapped { Described::Unwrapped } else { Described::Envelope })
+}
+
+/// The key's columns: as configured, else as the message's key names them.
+fn key_names(seen: &Seen<'_>, config: &Config) -> Option<Vec<String>> {
+    if let Some(keys) = config.keys.get(&seen.table) {
+        return Some(keys.clone());
+    }
+    let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
+    member_names(payload)
+}
+
+fn of_columns(table: &TableName, columns: Vec<Column>, keyed: &[String]) -> Result<Schema> {
+    let place = |name: &String| columns.iter().position(|column| column.name == *name).map(|at| at as u16);
+    let key: Option<Vec<u16>> = keyed.iter().map(place).collect();
+    let key = key.ok_or_else(|| {
+        Error::schema(format!("the key of {table} has columns that its rows lack: {}", keyed.join(", ")))
+            .hint("name the columns that make a row one under source.debezium.tables")
+            .on_table(table)
+    })?;
+    let (key, identity) = match key.is_empty() {
+        true => (Key::WholeRow, Identity::Full),
+        false => (Key::Columns(key), Identity::Default),
+    };
+    Ok(Schema { table: table.clone(), columns, key, identity, source_id: 1 })
+}
+
+/// Every value of the second is one of the first, printed alike.
+fn holds(wide: &Kind, narrow: &Kind) -> bool {
+    use Kind::*;
+    match (wide, narrow) {
+        (Int32 | Int64, Int16) | (Int64, Int32) => true,
+        (Numeric { precision_scale: None }, Numeric { .. }) => true,
+        (Numeric { precision_scale: Some((wide, scale)) }, Numeric { precision_scale: Some((narrow, of)) }) => {
+            scale == of && wide >= narrow
+        }
+        (wide, narrow) => wide == narrow,
+    }
+}
+
+fn retyped(table: &TableName, known: &Column, column: &Column) -> Error {
+    let (was, is) = (&known.ty.name, &column.ty.name);
+    Error::malformed(format!("column `{}` of {table} was {was} and is {is} here", known.name))
+        .hint("values of both can't stand in one column: have the topic written anew, under another name")
+        .on_table(table)
+}
+
+fn passed_over(name: &str) -> String {
+    format!("messages have a field `{name}` that isn't kept: no column is called so")
+}
+
+fn unknown(table: &TableName) -> String {
+    format!(
+        "its messages carry no schemas, and nothing says what columns {table} has: set source.debezium.tables or \
+         source.debezium.tables_from, or have the connector write schemas (value.converter.schemas.enable=true)"
+    )
+}
+
+/// Does looking at the definitions once more help?
+pub(super) fn may_be_outdated(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Unknown(_) => true,
+        Refusal::Bad(error) => error.kind() == ErrorKind::Schema,
+    }
+}
