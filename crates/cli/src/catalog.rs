@@ -266,7 +266,7 @@ pub fn targets_are_apart(config: &Config, facts: &ServerFacts) -> Result<()> {
 
 /// Can the server make such a slot as the configuration wants?
 pub fn slot_can_be_made(config: &Config, facts: &ServerFacts) -> Result<()> {
-    postgres_source::failover_is_known(config.source.failover, facts.version)
+    postgres_source::failover_is_known(config.postgres()?.failover, facts.version)
 }
 
 /// A publication of the user's own must have every table that is named.

@@ -111,7 +111,7 @@ fn numeric(numbers: &[u32], rest: &str) -> Option<Type> {
     let precision_scale = Some((u16::try_from(precision).ok()?, i16::try_from(scale).ok()?));
     let fits = (1..=1000).contains(&precision) && scale <= 1000 && rest.is_empty();
     let name = format!("numeric({precision},{scale})");
-    fits.then(|| Type { kind: Kind::Numeric { precision_scale }, name, builtin: true })
+    fits.then_some(Type { kind: Kind::Numeric { precision_scale }, name, builtin: true })
 }
 
 #[cfg(test)]
