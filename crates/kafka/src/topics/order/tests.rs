@@ -1,0 +1,137 @@
+use super::*;
+
+#[derive(Default)]
+struct Told {
+    topic: TopicOrder,
+    part: PartOrder,
+}
+
+impl Told {
+    fn of(&mut self, op: Op, facts: Facts<'_>) -> Placed {
+        place(&mut self.topic, &mut self.part, &facts, op).unwrap()
+    }
+    fn pair(&mut self, commit: Option<u64>, record: u64) -> Position {
+        self.of(Op::Update, Facts { sequence: Some((commit, Some(record))), ..Facts::default() }).position
+    }
+    fn row(&mut self, lsn: u64) -> Placed {
+        self.of(Op::Read, Facts { snapshot: Snapshot::Yes, lsn: Some(lsn), ..Facts::default() })
+    }
+}
+
+#[test]
+fn records_stand_behind_the_commit_before_them_however_near_or_far() {
+    let far = 200u64 << 30;
+    let places = [
+        (100u64, 50u64),
+        (100, 101),
+        (100, 102),
+        (100, 100_000_000),
+        (100, 100_000_048),
+        (100, far),
+        (100, far + 48),
+        (far + 90, far + 91),
+    ];
+    let positions: Vec<Position> = places.iter().map(|(commit, record)| pair(*commit, *record).unwrap()).collect();
+    assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
+    assert!(pair(far, 5).is_err());
+    assert!(pair(far, far - (60 << 30)).unwrap() < pair(far, far - (60 << 30) + 48).unwrap());
+}
+
+#[test]
+fn a_first_snapshot_loses_to_all_that_is_streamed_even_of_a_transaction_that_was_open() {
+    let mut told = Told::default();
+    let row = told.row(200).position;
+    let open = told.pair(None, 120);
+    let after = told.pair(Some(210), 150);
+    assert!(row < open && open < after, "{row} {open} {after}");
+}
+
+#[test]
+fn a_second_snapshot_beats_what_was_told_and_loses_to_what_is_new() {
+    let mut told = Told::default();
+    told.row(100);
+    let first = told.pair(Some(110), 120);
+    let again = told.row(200);
+    assert_eq!(again.renewed, Some(Position::new(200, 0)));
+    assert!(again.position > first);
+    assert_eq!(told.row(200).renewed, None);
+    // A transaction that was open, one that was told before, and one that came later.
+    let open = told.pair(Some(130), 125);
+    let old = told.pair(Some(110), 120);
+    let new = told.pair(Some(210), 220);
+    assert!(old < again.position && again.position < open && open < new, "{old} {again:?} {open} {new}");
+}
+
+#[test]
+fn a_snapshot_that_was_begun_once_more_beats_its_first_try() {
+    let mut told = Told::default();
+    let (first, again) = (told.row(100).position, told.row(150).position);
+    assert!(again > first && again < told.pair(None, 90));
+}
+
+#[test]
+fn positions_never_go_back_when_the_log_begins_anew() {
+    let mut told = Told::default();
+    told.row(5000);
+    let old = told.pair(Some(6000), 6100);
+    let row = told.row(100);
+    assert_eq!(row.renewed, None, "of another log nothing says what is gone");
+    let new = told.pair(None, 110);
+    let newer = told.pair(Some(130), 140);
+    assert!(old < row.position && row.position < new && new < newer, "{old} {row:?} {new} {newer}");
+}
+
+#[test]
+fn all_partitions_put_one_snapshot_at_one_place() {
+    let (mut told, mut other) = (Told::default(), PartOrder::default());
+    told.row(100);
+    told.pair(Some(110), 120);
+    place(
+        &mut told.topic,
+        &mut other,
+        &Facts { sequence: Some((Some(105), Some(108))), ..Facts::default() },
+        Op::Create,
+    )
+    .unwrap();
+    let row = told.row(200);
+    told.pair(Some(900), 910);
+    let facts = Facts { snapshot: Snapshot::Yes, lsn: Some(200), ..Facts::default() };
+    let elsewhere = place(&mut told.topic, &mut other, &facts, Op::Read).unwrap();
+    assert_eq!((elsewhere.position, elsewhere.renewed), (row.position, row.renewed));
+}
+
+#[test]
+fn explicit_positions_are_taken_as_they_are() {
+    let mut told = Told::default();
+    let at = |commit, ordinal| Facts { commit_lsn: Some(commit), ordinal: Some(ordinal), ..Facts::default() };
+    assert_eq!(told.of(Op::Read, at(100, 0)).renewed, None);
+    assert_eq!(told.of(Op::Read, at(101, 0)).renewed, None);
+    assert_eq!(told.of(Op::Update, at(120, 0)).position, Position::new(120, 0));
+    let again = told.of(Op::Read, at(200, 0));
+    assert_eq!((again.position, again.renewed), (Position::new(200, 0), Some(Position::end_of(199))));
+    assert!(told.of(Op::Delete, at(190, 0)).is_again);
+    assert_eq!(told.of(Op::Update, at(210, 0)).renewed, None);
+    assert_eq!(told.of(Op::Read, at(201, 0)).renewed, None, "it is older than what was streamed");
+}
+
+#[test]
+fn without_a_place_changes_come_as_they_came_and_a_place_told_later_goes_on_above() {
+    let mut told = Told { topic: TopicOrder::begin(1_000_000), ..Told::default() };
+    let arrivals: Vec<Placed> = (0..3).map(|_| told.of(Op::Update, Facts::default())).collect();
+    assert!(arrivals.is_sorted_by(|a, b| a.position < b.position) && arrivals.iter().all(|placed| placed.by_arrival));
+    let placed = told.of(Op::Update, Facts { commit_lsn: Some(100), ordinal: Some(1), ..Facts::default() });
+    assert!(placed.position > arrivals[2].position && !placed.by_arrival);
+    let without = told.of(Op::Update, Facts::default());
+    let later = told.of(Op::Update, Facts { commit_lsn: Some(101), ordinal: Some(1), ..Facts::default() });
+    assert!(placed.position < without.position && without.position < later.position);
+}
+
+#[test]
+fn changes_of_one_record_come_as_they_came_and_one_told_again_is_behind() {
+    let mut told = Told::default();
+    let mut at = |lsn| told.of(Op::Update, Facts { lsn: Some(lsn), ..Facts::default() });
+    let (first, second, third) = (at(100).position, at(100).position, at(160).position);
+    assert!(first < second && second < third);
+    let again = at(100);
+    assert!(again.is_again && again.position < second);
+}
