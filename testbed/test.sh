@@ -33,6 +33,7 @@ debezium() { # where a JDK and Debezium's jars are; `make debezium-compare` fetc
   if command -v javac > /dev/null && [ -e "$HOME/.cache/tidewire/debezium-3.6.3/ready" ]; then
     cargo build --quiet -p tidewire-envelope --example debezium_rows
     "$TIDEWIRE_PYTHON" testbed/debezium/compare.py --binary "$binary" --decoder "$CARGO_TARGET_DIR/debug/examples/debezium_rows"
+    "$TIDEWIRE_PYTHON" testbed/debezium/takeover.py --binary "$binary"
   else
     echo "0 passed, 0 failed, 1 skipped"
   fi

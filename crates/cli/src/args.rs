@@ -3,7 +3,7 @@
 mod bus;
 mod registry;
 
-pub use bus::{Dlq, DlqReplay, DlqShow, OfSinks, Replay};
+pub use bus::{Dlq, DlqReplay, DlqShow, OfSinks, Offsets, OffsetsExport, OffsetsImport, Replay};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use registry::*;
 use std::net::SocketAddr;
@@ -78,6 +78,9 @@ pub enum Command {
     /// Messages that a sink could not take
     #[command(subcommand)]
     Dlq(Dlq),
+    /// Take over a running Debezium connector, or hand it back
+    #[command(subcommand)]
+    Offsets(Offsets),
     /// Compare source and copies row by row, exactly
     #[command(after_help = "Examples:\n  tidewire reconcile pipeline.yaml\n  \
         tidewire reconcile pipeline.yaml --table shop.orders --sink lake --repair")]

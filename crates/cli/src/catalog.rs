@@ -20,6 +20,7 @@ mod bus;
 mod lake;
 mod named;
 mod start;
+mod takeover;
 mod topics;
 
 pub use again::again;
@@ -27,6 +28,7 @@ pub use bus::{cluster, lag, messages, note, starts, SinkLag};
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use named::unknown_names;
 pub use start::{may_capture, start, start_part, Part};
+pub use takeover::{take_over, told};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
 pub use topics::{look_at_topics, table_name, table_of};

@@ -11,13 +11,14 @@ mod connectors;
 mod demo;
 mod exit;
 mod memory;
+mod offsets;
 mod progress;
 mod secret;
 mod serve;
 mod signals;
 mod terminal;
 
-use args::{Cli, Command, Dlq, LogChoice, Slot, Table, Topic};
+use args::{Cli, Command, Dlq, LogChoice, Offsets, Slot, Table, Topic};
 use clap::Parser;
 use config::{Config, LogForm};
 use exit::Answer;
@@ -99,6 +100,12 @@ async fn answer(cli: &Cli) -> Result<Answer> {
         Command::Dlq(Dlq::Show(args)) => return commands::dlq::show(&load(cli, &args.config)?, args).await,
         Command::Dlq(Dlq::Replay(args)) => return commands::dlq::replay(&load(cli, &args.config)?, args).await,
         Command::Dlq(Dlq::Drop(args)) => return commands::dlq::drop(&load(cli, &args.config)?, args).await,
+        Command::Offsets(Offsets::Import(args)) => {
+            return commands::offsets::import(&load(cli, &args.config)?, args).await
+        }
+        Command::Offsets(Offsets::Export(args)) => {
+            return commands::offsets::export(&load(cli, &args.config)?, args).await
+        }
         Command::Reconcile(args) => return commands::reconcile::run(&load(cli, &args.config)?, args).await,
         Command::Snapshot(args) => return commands::snapshot::run(&load(cli, &args.config)?, args).await,
         Command::Sql(args) => return commands::sql::run(&load(cli, &args.config)?, args).await,

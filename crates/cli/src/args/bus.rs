@@ -109,3 +109,55 @@ pub struct DlqReplay {
     #[arg(long)]
     pub json: bool,
 }
+
+#[derive(Subcommand, Debug)]
+pub enum Offsets {
+    /// Go on where the connector stopped, in its slot and with its publication: before the pipeline's first run
+    #[command(
+        after_help = "Examples:\n  curl -s connect:8083/connectors/inventory/offsets | tidewire offsets import --from -\n  \
+        tidewire offsets import pipeline.yaml --from offsets.dat"
+    )]
+    Import(OffsetsImport),
+    /// Write the offset from which the connector goes on where the pipeline stopped
+    #[command(
+        after_help = "Examples:\n  tidewire offsets export --server shop | curl -X PATCH -H 'Content-Type: application/json' \
+        --data @- connect:8083/connectors/inventory/offsets\n  \
+        tidewire offsets export --server shop --form engine --to offsets.dat --connector inventory"
+    )]
+    Export(OffsetsExport),
+}
+
+#[derive(Args, Debug)]
+pub struct OffsetsImport {
+    /// The configuration: its slot and publication are the connector's
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// The embedded engine's file, what GET /connectors/NAME/offsets answers, or lines of the offsets topic; - is standard input
+    #[arg(long)]
+    pub from: PathBuf,
+    /// The connector's topic.prefix, when there are several
+    #[arg(long)]
+    pub server: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct OffsetsExport {
+    /// The configuration
+    #[arg(default_value = "pipeline.yaml")]
+    pub config: PathBuf,
+    /// The connector's topic.prefix
+    #[arg(long)]
+    pub server: String,
+    /// The connector's name; of the engine's file: its property `name`. Without it: the topic.prefix
+    #[arg(long)]
+    pub connector: Option<String>,
+    /// connect: the body of PATCH /connectors/NAME/offsets; engine: the file of the embedded engine
+    #[arg(long, default_value = "connect", value_parser = ["connect", "engine"])]
+    pub form: String,
+    /// Where to; without it standard output
+    #[arg(long)]
+    pub to: Option<PathBuf>,
+}

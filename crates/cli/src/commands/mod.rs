@@ -5,6 +5,7 @@ pub mod cut;
 pub mod dlq;
 pub mod init;
 pub mod lag;
+pub mod offsets;
 pub mod plan;
 pub mod reconcile;
 pub mod registry;

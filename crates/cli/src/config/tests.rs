@@ -235,7 +235,7 @@ fn topics_are_a_source_and_say_what_their_tables_look_like() {
     assert!(config.postgres().is_err());
     for (from, to, what) in [
         ("id int", "id order_state", "`order_state` is no type"),
-        ("key: [id]", "key: [no]", "has no column `no`"),
+        ("key: [id]", "key: [nope]", "has no column `nope`"),
         ("\"shop.*\"", "\"shop/*\"", "names are of A-Z"),
         ("string }", "strong }", "`strong` is no value"),
         ("[id int, '\"a b\" numeric(10,2)'], key: [id]", "[id int, id int]", "twice"),

@@ -331,6 +331,7 @@ impl Engine {
             reads: self.reads.list.clone(),
             keys: self.reads.keys.values(),
             keyless: self.reads.keyless(),
+            taken: false,
         }
     }
 

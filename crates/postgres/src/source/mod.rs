@@ -41,6 +41,7 @@ mod shift;
 mod start;
 mod stream;
 mod tables;
+mod takeover;
 mod watch;
 
 pub use config::Config;
@@ -48,6 +49,7 @@ pub use ownership::{give_up, slot_is_free};
 pub use pattern::Pattern;
 pub(crate) use placed::copy_text::CopyDecoder;
 pub use setup::failover_is_known;
+pub use takeover::{take_over, told};
 
 /// What decides about rows that were read, for the simulation.
 #[cfg(feature = "simulation")]

@@ -40,6 +40,9 @@ pub(super) struct Plan {
     /// Keys to read again: per table their values, in key order.
     pub keys: Vec<(u32, Vec<Vec<String>>)>,
     pub keyless: Vec<Keyless>,
+    /// The slot was another reader's, which has told the tables' rows: all changes from here on are ours to tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// Streamed changes of a table without a key that its placed read already holds: those whose transaction `snapshot` sees,

@@ -130,7 +130,7 @@ async fn check_server(admin: &mut Connection) -> Result<bool> {
 }
 
 /// The slot is there: is it ours to use?
-async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
+pub(super) async fn check_slot(slot: &Slot, admin: &mut Connection) -> Result<()> {
     let name = &slot.facts.name;
     if slot.plugin != "pgoutput" {
         return Err(Error::invalid(format!("replication slot {name} is one of plugin `{}`", slot.plugin))

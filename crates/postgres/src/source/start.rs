@@ -103,10 +103,12 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
     let mut tables = Tables::default();
     let published = std::mem::take(&mut opened.look.published);
     tables.look(std::mem::take(&mut opened.look));
-    match plan {
+    let is_taken = plan.as_ref().is_some_and(|plan| plan.taken);
+    match plan.filter(|plan| !plan.taken) {
         Some(plan) => restore(&opened, &published, &mut tables, &mut reads, plan)?,
         None => tables.by_oid.iter_mut().for_each(|(oid, table)| {
             table.is_published = true;
+            table.is_done = is_taken;
             table.membership = published.get(oid).copied().unwrap_or_default();
         }),
     }
