@@ -13,6 +13,7 @@ use tidewire_delta::outside::Lake;
 use tidewire_envelope::debezium::{Decoder, Encoder, Modes, Origin};
 use tidewire_envelope::native;
 use tidewire_journal::outside::Journals;
+use tidewire_registry::{base64, compare, Budget, Format, Profile};
 
 pub use tidewire_cli::outside::configuration;
 pub use tidewire_delta::outside::deletion_vector;
@@ -35,7 +36,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool, mutations: u32) -> T
     Target { name, run, mutations }
 }
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     target("pgoutput", pgoutput, 40_000),
     target("copied_row", copied_row, 20_000),
     target("checkpoint", checkpoint, 20_000),
@@ -48,6 +49,7 @@ pub const TARGETS: [Target; 12] = [
     target("configuration", configuration, 4_000),
     target("http_body", http_body, 20_000),
     target("http_answer", http_answer, 20_000),
+    target("contract", contract, 20_000),
 ];
 
 /// A schema, then a message of it; the first byte says which of the two the rest is.
@@ -108,6 +110,34 @@ pub fn debezium_message(bytes: &[u8]) -> bool {
             false
         }
     }
+}
+
+/// A schema for the registry: the first byte says whether it is Avro, JSON Schema, a `.proto` file or a descriptor.
+pub fn contract(bytes: &[u8]) -> bool {
+    let Some((which, rest)) = bytes.split_first() else { return false };
+    let text = match which % 4 {
+        3 => base64::encode(rest),
+        _ => String::from_utf8_lossy(rest).into_owned(),
+    };
+    let format = [Format::Avro, Format::Json, Format::Protobuf][usize::from(which % 4).min(2)];
+    let parse = |text: &str| tidewire_registry::Schema::parse(format, text, &[]);
+    let schema = match parse(&text) {
+        Ok(schema) => schema,
+        Err(error) => {
+            assert!(error.kind() == ErrorKind::Invalid && !error.message().is_empty(), "{error}");
+            return false;
+        }
+    };
+    for printed in [schema.canonical(), schema.normal()] {
+        let again = parse(&printed).expect("what we print can be read");
+        assert_eq!(again.normal(), schema.normal(), "it is the same schema");
+    }
+    let mut budget = Budget::of(100_000);
+    // It may be too large for the budget.
+    if let Ok(found) = compare(&schema, &schema, Profile::Confluent, &mut budget) {
+        assert_eq!(found, [], "a schema reads itself");
+    }
+    true
 }
 
 /// The modes by a byte: all of decimals and times.

@@ -8,6 +8,7 @@ use tidewire_change::{Change, Datum, Op, Position, Row};
 use tidewire_envelope::debezium::{Encoder, Origin};
 use tidewire_envelope::native;
 use tidewire_journal::outside::Journals;
+use tidewire_registry::{Format, Schema};
 
 /// For each target by name.
 pub fn valid(target: &str) -> Vec<Vec<u8>> {
@@ -41,9 +42,32 @@ pub fn valid(target: &str) -> Vec<Vec<u8>> {
             "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\nnull",
         ]),
+        "contract" => contracts(),
         other => panic!("{other} is no target"),
     }
 }
+
+fn contracts() -> Vec<Vec<u8>> {
+    let texts = [(0, AVRO), (1, JSON_SCHEMA), (2, PROTO)];
+    let mut found: Vec<Vec<u8>> = texts.iter().map(|(which, text)| [&[*which], text.as_bytes()].concat()).collect();
+    let Ok(Schema::Protobuf(proto)) = Schema::parse(Format::Protobuf, PROTO, &[]) else { panic!("it is a schema") };
+    let descriptor = tidewire_registry::protobuf::descriptor(&proto).expect("it can be told");
+    found.push([&[3], descriptor.as_slice()].concat());
+    found
+}
+
+const AVRO: &str = r#"{"type":"record","name":"x.R","aliases":["Q"],"fields":[
+  {"name":"e","type":{"type":"enum","name":"E","symbols":["X","Y"],"default":"X"},"default":"Y","aliases":["f"]},
+  {"name":"n","type":["null","R",{"type":"fixed","name":"F","size":3}],"default":null},
+  {"name":"m","type":{"type":"map","values":{"type":"array","items":{"type":"long","logicalType":"x"}}}}]}"#;
+const JSON_SCHEMA: &str = r##"{"type":"object","properties":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},
+  "c":{"type":"array","items":[{"type":"string","pattern":"^a"}],"additionalItems":false}},"required":["a"],
+  "patternProperties":{"^x":{"not":{"const":1}}},"additionalProperties":{"type":["integer","null"],"minimum":0},
+  "$defs":{"b":{"oneOf":[{"enum":["p",2]},{"type":"number","multipleOf":0.5}]}}}"##;
+const PROTO: &str = r#"syntax = "proto3"; package p; import "google/protobuf/timestamp.proto"; option java_package = "j";
+message M { reserved 9, 20 to 30; string a = 1 [deprecated = true]; repeated E e = 2; map<string, N> n = 3;
+  oneof o { int32 x = 4; google.protobuf.Timestamp t = 5; } optional bool b = 6; message N { M back = 1; } }
+enum E { Z = 0; reserved 5; } service S { rpc Get (M) returns (stream M.N); }"#;
 
 pub(super) fn journal(folder: &Path) -> (Journals, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime of one thread");

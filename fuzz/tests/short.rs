@@ -90,3 +90,8 @@ fn a_body_of_any_bytes_is_read_or_refused_and_not_repeated() {
 fn an_answer_of_any_bytes_is_read_or_refused() {
     short("http_answer");
 }
+
+#[test]
+fn a_schema_of_any_bytes_is_refused_or_reads_itself_and_prints_as_what_it_is() {
+    short("contract");
+}

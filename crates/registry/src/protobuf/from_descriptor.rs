@@ -97,8 +97,12 @@ fn message(value: &Value<'_>, is_proto3: bool, depth: usize) -> Result<Message> 
         message.fields.push(field);
     }
     // Those that are made up stand last: the places of the others stay.
-    while made_up.pop() == Some(true) {
+    while made_up.pop_if(|is_made_up| *is_made_up).is_some() {
         message.oneofs.pop();
+    }
+    let is_there = |field: &Field| field.oneof.is_none_or(|place| place < message.oneofs.len());
+    if made_up.contains(&true) || !message.fields.iter().all(is_there) {
+        return Err(fault());
     }
     Ok(message)
 }
@@ -183,7 +187,7 @@ pub fn json_name(name: &str) -> String {
 
 fn extension(value: &Value<'_>, is_proto3: bool, extends: &mut Vec<Extend>) -> Result<()> {
     let (field, _, of) = field(value, is_proto3)?;
-    if matches!(field.of, Of::Group(_)) {
+    if matches!(field.of, Of::Group(_)) || field.oneof.is_some() {
         return Err(fault());
     }
     match extends.last_mut().filter(|last| last.of == of) {
