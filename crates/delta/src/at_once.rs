@@ -1,11 +1,11 @@
-use crate::table::{Committed, Table};
+use crate::table::{Committed, Owned};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tidewire_change::{Error, Progress, Result};
 
 /// Commits tables, so many at once, until one fails.
 pub fn commit(
-    tables: &mut BTreeMap<String, Table>,
+    tables: &mut BTreeMap<String, Owned>,
     progress: &Progress,
     at_once: usize,
 ) -> Vec<(String, Result<Option<Committed>>)> {

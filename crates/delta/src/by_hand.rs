@@ -8,7 +8,7 @@ use crate::rows::Layout;
 use crate::sink::blocking;
 use crate::store::Store;
 use crate::table::upkeep::{is_ours, names_in_use, vacuum, Cleaned};
-use crate::table::{folder_of, read_domains, Found, Mark, Table};
+use crate::table::{folder_of, is_shared, read_domains, Found, Mark, Scope, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -83,6 +83,8 @@ impl TableWork {
         blocking(move || {
             let noted = Noted::read(&config.lake(), &config)?;
             noted.check_owner(&config)?;
+            let seen = Seen::look(&config, &table)?;
+            check_alone(is_shared(&seen.state), &seen.store)?;
             let mut table = find(&config, &table)?;
             let (id, version) = table.id_and_version();
             if noted.covers(table.topic(), id, version) {
@@ -109,9 +111,10 @@ impl TableWork {
         blocking(move || {
             Noted::read(&config.lake(), &config)?.check_owner(&config)?;
             let mut seen = Seen::look(&config, &table)?;
+            check_alone(is_shared(&seen.state), &seen.store)?;
             let keep_from = config.now() - config.upkeep.file_retention.as_micros() as i64;
             seen.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_from / 1000);
-            vacuum(&seen.store, &names_in_use(&seen.state)?, keep_from)
+            vacuum(&seen.store, &names_in_use(&seen.state)?, |_| keep_from)
         })
         .await
     }
@@ -171,10 +174,22 @@ impl TableWork {
 
 fn find(config: &Arc<Config>, table: &TableName) -> Result<Table> {
     let store = config.lake().below(&folder_of(table));
-    match Table::find(store.clone(), config.clone())? {
+    match Table::find(store.clone(), config.clone(), Scope::WHOLE)? {
         Found::Ours(table) => Ok(*table),
         Found::Foreign(error) => Err(error),
         Found::Nothing => Err(nothing(&store, table)),
+    }
+}
+
+/// Several owners have files that no version names yet, and nobody else can tell which.
+fn check_alone(is_shared: bool, store: &Store) -> Result<()> {
+    match is_shared {
+        true => Err(Error::invalid(format!(
+            "{}: several processes own parts of the table, and upkeep is theirs",
+            store.root()
+        ))
+        .hint("stop them and run one that owns all of it for a change or two")),
+        false => Ok(()),
     }
 }
 

@@ -1,8 +1,11 @@
 use crate::rows::TableRules;
 use crate::store::{Bucket, Store};
+use crate::table::Scope;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tidewire_change::{topic, Error, Result};
 
 /// Microseconds since 1970 UTC; tests put their own in its place.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -29,10 +32,22 @@ pub struct Config {
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
     pub tables: TableRules,
+    /// How many buckets tables have that are made from now on: files of keys of one hash each.
+    pub buckets: u32,
+    /// The part of each table that this process owns. None: all of it.
+    pub share: Option<Share>,
     pub upkeep: Upkeep,
     /// Between two rows of `_tidewire/cuts`.
     pub cut_interval: Duration,
     pub clock: Clock,
+}
+
+/// Partitions of the bus that a process owns, and with them buckets of each table; other processes own the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub partitions: BTreeSet<u32>,
+    /// So many partitions the bus has. It divides the tables' number of buckets.
+    pub of: u32,
 }
 
 /// How a table is kept small and quick to read.
@@ -105,6 +120,8 @@ impl Config {
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
             tables: TableRules::default(),
+            buckets: 1,
+            share: None,
             upkeep: Upkeep::default(),
             cut_interval: Duration::from_secs(60),
             clock: Arc::new(|| crate::store::micros(SystemTime::now())),
@@ -122,6 +139,44 @@ impl Config {
             Some(bucket) => Store::in_bucket(bucket.clone()),
             None => Store::new(&self.path),
         }
+    }
+
+    /// The same for one of several owners of its tables.
+    pub(crate) fn shared(mut self) -> Config {
+        if let Some(share) = &self.share {
+            // Readers count the vectors of all owners' files.
+            self.upkeep.vectors_max = (self.upkeep.vectors_max / share.of.max(1) as usize).max(1);
+        }
+        self
+    }
+
+    /// Fails when what this process shall own makes no sense.
+    pub(crate) fn check_share(&self) -> Result<()> {
+        let Some(Share { partitions, of }) = &self.share else { return Ok(()) };
+        match partitions.last() {
+            Some(last) if last < of => Ok(()),
+            Some(last) => Err(Error::invalid(format!("partition {last} can't be owned: the bus has {of}"))
+                .hint("partitions are counted from 0")),
+            None => Err(Error::invalid("a sink that owns no partition of its tables has nothing to write")
+                .hint("name at least one")),
+        }
+    }
+
+    pub(crate) fn scopes(&self) -> Vec<Scope> {
+        match &self.share {
+            None => vec![Scope::WHOLE],
+            Some(Share { partitions, of }) => partitions.iter().map(|p| Scope { partition: *p, of: *of }).collect(),
+        }
+    }
+
+    /// The name of a file of the sink as a whole; owners of a part have their own.
+    pub(crate) fn own_file(&self, what: &str) -> String {
+        let share = self.share.iter().map(|Share { partitions, of }| {
+            let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+            format!(".{}of{of}", partitions.join("-"))
+        });
+        let share: String = share.collect();
+        format!("_tidewire/{what}.{}.{}{share}.json", topic::escape(&self.pipeline), topic::escape(&self.sink))
     }
 
     pub(crate) fn now(&self) -> i64 {

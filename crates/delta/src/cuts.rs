@@ -136,7 +136,7 @@ impl Cuts {
         state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_from / 1000);
         log::write_checkpoint(&self.store, version, &log::checkpoint_lines(state, keep_from / 1000)?)?;
         log::clean_up(&self.store, keep_from)?;
-        vacuum(&self.store, &names_in_use(state)?, keep_from).map(|_| ())
+        vacuum(&self.store, &names_in_use(state)?, |_| keep_from).map(|_| ())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Data files: Parquet, written once, read whole or row by row.
 
-use crate::rows::{Layout, Partition, Stats, DELETED};
+use crate::rows::{Group, Layout, Stats, DELETED};
 use crate::store::{Reader, Store, Syncing, Upload, RESTORE};
 use arrow_array::cast::AsArray;
 use arrow_array::{new_null_array, BooleanArray, RecordBatch};
@@ -42,6 +42,11 @@ pub const PREFIX: &str = "tidewire-";
 /// The folder of files of the change data feed.
 pub const FEED_FOLDER: &str = "_change_data";
 
+/// The bucket that a data file's name tells.
+pub fn bucket_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.strip_prefix('b')?.split_once('-')?.0.parse().ok()
+}
+
 /// A file that was written.
 #[derive(Clone, Debug)]
 pub struct Written {
@@ -51,8 +56,8 @@ pub struct Written {
     /// Of them those that are kept as deleted.
     pub deleted: u64,
     pub stats: Arc<str>,
-    /// What its rows have in the partition columns.
-    pub partition: Partition,
+    /// What its rows have in common.
+    pub group: Group,
 }
 
 /// What a file is written for.
@@ -72,14 +77,15 @@ pub struct FileWriter {
     place: String,
     writer: ArrowWriter<Upload>,
     stats: Stats,
-    partition: Partition,
+    group: Group,
     deleted: u64,
 }
 
 impl FileWriter {
-    /// A file for rows that all have the values of `partition`.
-    pub fn create(store: &Store, layout: &Layout, shape: Shape, partition: Partition) -> Result<FileWriter> {
-        let id = uuid::Uuid::new_v4().simple();
+    /// A file for rows of `group`.
+    pub fn create(store: &Store, layout: &Layout, shape: Shape, group: Group) -> Result<FileWriter> {
+        let bucket = group.bucket.map_or_else(String::new, |bucket| format!("b{bucket}-"));
+        let id = format!("{bucket}{}", uuid::Uuid::new_v4().simple());
         let (path, schema) = match shape.feed {
             true => (format!("{FEED_FOLDER}/{PREFIX}{id}.parquet"), layout.arrow_of_feed()),
             false => (format!("{PREFIX}{id}.parquet"), layout.arrow()),
@@ -89,7 +95,7 @@ impl FileWriter {
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(store.create(&path)?, schema, options)
             .map_err(|e| write_error(&place, e))?;
-        Ok(FileWriter { path, place, writer, stats: Stats::new(layout), partition, deleted: 0 })
+        Ok(FileWriter { path, place, writer, stats: Stats::new(layout), group, deleted: 0 })
     }
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -108,8 +114,8 @@ impl FileWriter {
         let upload = self.writer.into_inner().map_err(|e| write_error(&self.place, e))?;
         let (bytes, syncing) = upload.finish_later()?;
         let (rows, stats) = (self.stats.rows(), self.stats.json().into());
-        let (path, deleted, partition) = (self.path.into(), self.deleted, self.partition);
-        Ok((Written { path, bytes, rows, deleted, stats, partition }, syncing))
+        let (path, deleted, group) = (self.path.into(), self.deleted, self.group);
+        Ok((Written { path, bytes, rows, deleted, stats, group }, syncing))
     }
 }
 

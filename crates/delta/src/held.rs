@@ -1,7 +1,7 @@
 use crate::config::Config;
 use crate::store::Store;
 use std::collections::BTreeSet;
-use tidewire_change::{topic, Error, Result};
+use tidewire_change::{Error, Result};
 
 /// Topics of the tables that the lake holds, those that are refused among them; kept in a file. It is written durably, unlike
 /// the progress: that a table was here and is gone has to be noticed after a power cut, too.
@@ -52,6 +52,6 @@ impl Held {
     }
 
     fn name(config: &Config) -> String {
-        format!("_tidewire/tables.{}.{}.json", topic::escape(&config.pipeline), topic::escape(&config.sink))
+        config.own_file("tables")
     }
 }

@@ -96,6 +96,17 @@ fn integers(row: &Row, columns: &[u16]) -> Option<u128> {
     Some(key)
 }
 
+/// The bucket of a row's key, of so many: that of the canonical key, by the hash that tells the bus's partitions. Rows without a
+/// key are all in the first one, as they are in the bus's first partition.
+pub fn bucket_of(schema: &Schema, row: &Row, buckets: u32, scratch: &mut Vec<u8>) -> Result<u32> {
+    if !matches!(schema.key, Key::Columns(_)) {
+        return Ok(0);
+    }
+    scratch.clear();
+    tidewire_flow::key_of(schema, row, scratch)?;
+    Ok(tidewire_flow::partition(scratch, buckets))
+}
+
 /// The key of the n-th copy of a whole row of a table without a key.
 pub fn copy_key(row: u128, number: u32) -> u128 {
     if number == 0 {

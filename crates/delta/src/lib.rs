@@ -23,7 +23,7 @@ mod table;
 mod vector;
 
 pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, NextTable, TableWork};
-pub use config::{Clock, Config, Upkeep};
+pub use config::{Clock, Config, Share, Upkeep};
 pub use inspect::DeltaInspect;
 pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};
 pub use sink::{DeltaSink, Sizes};

@@ -4,10 +4,10 @@ use crate::config::Config;
 use crate::cuts::Cut;
 use crate::log::FOLDER;
 use crate::store::{Store, RESTORE};
-use crate::table::Table;
+use crate::table::Owned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tidewire_change::{topic, Boundary, Error, Result};
+use tidewire_change::{Boundary, Error, Result};
 
 /// Progress of the sink as a whole, in a file of the lake's folder: for tables that had nothing to commit, a commit of their
 /// own just for the progress would only make the log longer. It counts for a table only as long as the table is the one that
@@ -49,7 +49,7 @@ impl Noted {
     }
 
     fn name(config: &Config) -> String {
-        format!("_tidewire/progress.{}.{}.json", topic::escape(&config.pipeline), topic::escape(&config.sink))
+        config.own_file("progress")
     }
 
     /// The versions that hold exactly what was committed up to the boundary.
@@ -77,7 +77,7 @@ impl Noted {
     }
 
     /// Fails when the table's log ends before a version that was there already when this was noted.
-    pub fn check_end(&self, topic: &str, table: &Table) -> Result<()> {
+    pub fn check_end(&self, topic: &str, table: &Owned) -> Result<()> {
         let (id, version) = table.id_and_version();
         match self.tables.get(topic).filter(|noted| noted.id == id && noted.version > version) {
             Some(noted) => Err(Error::invalid(format!(

@@ -6,7 +6,7 @@ use crate::cuts::Cuts;
 use crate::held::Held;
 use crate::noted::{Noted, NotedTable};
 use crate::store::{of_the_system, Store};
-use crate::table::{folder_of, Committed, Found, Table};
+use crate::table::{folder_of, Committed, Found, Owned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct DeltaSink {
 pub(crate) struct Lake {
     config: Arc<Config>,
     store: Store,
-    tables: BTreeMap<String, Table>,
+    tables: BTreeMap<String, Owned>,
     /// By topic: tables that can't be followed, because of what lies in their folders. The others go on.
     refused: BTreeMap<String, Refusal>,
     /// Topics of tables whose refusal was told: once is enough, the pipeline parks them.
@@ -47,7 +47,7 @@ pub(crate) struct Lake {
 
 impl DeltaSink {
     pub fn new(config: Config) -> DeltaSink {
-        let (is_named, config) = (config.instance.is_some(), Arc::new(config));
+        let (is_named, config) = (config.instance.is_some(), Arc::new(config.shared()));
         let lake = Lake {
             store: config.lake(),
             config,
@@ -66,18 +66,12 @@ impl DeltaSink {
     /// Waits until the threads that merge and check are done, and takes in what they did. For tests, measurements, and an
     /// orderly end.
     pub fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.on_lake(|lake| lake.tables.values_mut().try_for_each(Table::settle))
+        self.on_lake(|lake| lake.tables.values_mut().try_for_each(Owned::settle))
     }
 
     /// Per topic: files, rows that aren't struck and that are, entries and bytes of the index.
     pub fn sizes(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Sizes>>> {
-        self.on_lake(|lake| {
-            let size = |table: &Table| {
-                let ((files, rows), (index_entries, index_bytes)) = (table.size(), table.index_size());
-                Sizes { files, rows, struck: table.struck(), index_entries, index_bytes }
-            };
-            Ok(lake.tables.iter().map(|(topic, table)| (topic.clone(), size(table))).collect())
-        })
+        self.on_lake(|lake| Ok(lake.tables.iter().map(|(topic, table)| (topic.clone(), table.sizes())).collect()))
     }
 
     fn on_lake<T: Send + 'static>(
@@ -143,6 +137,7 @@ impl Lake {
     }
 
     fn open(&mut self) -> Result<()> {
+        self.config.check_share()?;
         self.store.make_folder("_tidewire")?;
         let noted = Noted::read(&self.store, &self.config)?;
         noted.check_owner(&self.config)?;
@@ -156,8 +151,8 @@ impl Lake {
                 if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
                     let store = self.store.below(&folder);
                     // What others keep beside ours is none of our business.
-                    match Table::find(store, self.config.clone()) {
-                        Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), *table)),
+                    match Owned::find(store, self.config.clone()) {
+                        Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), table)),
                         Ok(_) => {}
                         Err(error) => drop(self.refuse(&topic_of_folder(&folder), error)?),
                     }
@@ -170,7 +165,7 @@ impl Lake {
                 table.has_passed(noted.boundary.position);
             }
         }
-        let cut = |(topic, table): (&String, &Table)| Some((topic.clone(), noted.check_end(topic, table).err()?));
+        let cut = |(topic, table): (&String, &Owned)| Some((topic.clone(), noted.check_end(topic, table).err()?));
         let cut: Vec<_> = self.tables.iter().filter_map(cut).collect();
         cut.into_iter().try_for_each(|(topic, error)| self.refuse(&topic, error).map(drop))?;
         self.noted = noted;
@@ -179,7 +174,9 @@ impl Lake {
         self.held.add(self.noted.refused.iter().map(|(topic, ..)| topic.clone()));
         let gone = self.held.topics().filter(|topic| !self.is_held(topic));
         self.missing = gone.filter_map(topic::table_of).collect();
-        self.cuts = Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok();
+        // Of several owners none knows a version that holds what all of them have up to a point.
+        let cuts = self.config.share.is_none().then(|| Cuts::open(&self.config));
+        self.cuts = cuts.and_then(|cuts| cuts.map_err(|e| tracing::warn!("{e}")).ok());
         self.broken = false;
         match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
             Some((topic, refusal)) => {
@@ -222,17 +219,17 @@ impl Lake {
         progress
     }
 
-    fn table(&mut self, schema: &Arc<Schema>) -> Result<&mut Table> {
+    fn table(&mut self, schema: &Arc<Schema>) -> Result<&mut Owned> {
         let topic = topic::topic_of(&schema.table);
         if let Some(refusal) = self.refused.get(&topic) {
             return Err(refusal.error(&topic));
         }
         if !self.tables.contains_key(&topic) {
             let store = self.store.below(&folder_of(&schema.table));
-            let table = match Table::find(store.clone(), self.config.clone())? {
-                Found::Ours(table) => *table,
+            let table = match Owned::find(store.clone(), self.config.clone())? {
+                Found::Ours(table) => table,
                 Found::Foreign(error) => return Err(error),
-                Found::Nothing => Table::create(store, self.config.clone(), schema.clone())?,
+                Found::Nothing => Owned::create(store, self.config.clone(), schema.clone())?,
             };
             self.tables.insert(topic.clone(), table);
         }
@@ -272,7 +269,7 @@ impl Lake {
     }
 
     fn rewritten(&self) -> Vec<Rewritten> {
-        let one = |table: &Table| Some(Rewritten { table: table.name().clone(), since: table.rewritten_since()? });
+        let one = |table: &Owned| Some(Rewritten { table: table.name().clone(), since: table.rewritten_since()? });
         self.tables.values().filter_map(one).collect()
     }
 

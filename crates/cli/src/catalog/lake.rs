@@ -6,7 +6,7 @@ use tidewire_change::{Error, Result};
 use tidewire_delta::{self as delta, BucketConfig, TableWork};
 
 pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::Config> {
-    let SinkKind::Delta { path, tables, keep_deleted } = &sink.kind else {
+    let SinkKind::Delta { path, tables, keep_deleted, buckets } = &sink.kind else {
         return Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name)));
     };
     let mut settings = match path {
@@ -24,6 +24,7 @@ pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::
         }
     };
     settings.upkeep.deleted_retention = *keep_deleted;
+    settings.buckets = *buckets;
     settings.instance = std::fs::read_to_string(config.data_dir.join(INSTANCE)).ok();
     let bad = |name: &String, text: &String| {
         let pair = format!("{name}: {text}");

@@ -198,6 +198,13 @@ const SINK_DELTA: &[Key] = &[
     )
     .default("7d"),
     key(
+        "buckets",
+        Kind::Count { min: 1, max: 64 },
+        "How many buckets tables have that are made from then on. A key's hash says in which bucket's files its rows lie, so that the \
+         files of a commit are written by several threads at once. Each commit writes a file a bucket; a table's number stays for good.",
+    )
+    .default("1"),
+    key(
         "types",
         Kind::Pairs,
         "Types of single columns, as `schema.table.column: type`, in place of those that docs/delta.md lists: text, boolean, \

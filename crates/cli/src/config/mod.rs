@@ -125,6 +125,8 @@ pub enum SinkKind {
         tables: LakeTables,
         /// How long deleted rows stay at least.
         keep_deleted: Duration,
+        /// Of tables that are made from now on.
+        buckets: u32,
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
     Postgres { url: Secret, schema: Option<String> },
@@ -316,7 +318,8 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
                     }
                 }
                 let keep_deleted = section.duration("keep_deleted")?;
-                (SinkKind::Delta { path: lake::place(&section, folder)?, tables, keep_deleted }, "path")
+                let (path, buckets) = (lake::place(&section, folder)?, section.count("buckets")? as u32);
+                (SinkKind::Delta { path, tables, keep_deleted, buckets }, "path")
             }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);

@@ -6,6 +6,8 @@
 //! bench_delta touched ROWS FILES   commits of 10,000 changes that touch all of so many files
 //! bench_delta long ROWS COMMITS    many commits: what lies in the folder afterwards. --folder F keeps it; --struck=0.15 has
 //!                                  files written anew when that part of them is struck
+//!
+//! --buckets=N with any of them: tables of so many buckets.
 //! ```
 
 mod mixed;
@@ -33,7 +35,10 @@ struct Bench {
 }
 
 impl Bench {
-    async fn open(config: Config) -> Result<Bench> {
+    async fn open(mut config: Config) -> Result<Bench> {
+        if let Some(count) = std::env::args().find_map(|a| a.strip_prefix("--buckets=")?.parse().ok()) {
+            config.buckets = count;
+        }
         let mut sink = DeltaSink::new(config.clone());
         sink.open().await?;
         let rows = Rows::new();

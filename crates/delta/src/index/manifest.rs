@@ -67,6 +67,11 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// False when it can't be believed, too.
+    pub fn is_there(store: &Store) -> bool {
+        matches!(Manifest::read(store), Ok(Some(_)))
+    }
+
     /// The next one to open the index finds none.
     pub fn forget(store: &Store) -> Result<()> {
         store.remove(NAME)?;

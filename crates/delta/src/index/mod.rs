@@ -87,6 +87,8 @@ pub struct Index {
     merging: Option<Merging>,
     pending: Memtable,
     pending_runs: Vec<Arc<Run>>,
+    /// What the runs cover, as the manifest says.
+    covered: Option<Stamp>,
     /// Entries that are kept in memory at most, in each of pending, memtable and frozen.
     limit: usize,
 }
@@ -116,6 +118,7 @@ impl Index {
             merging: None,
             pending: Memtable::default(),
             pending_runs: Vec::new(),
+            covered: None,
             limit,
         };
         let manifest = Manifest::read(&index.store)?;
@@ -131,6 +134,7 @@ impl Index {
             }
         }
         index.sweep()?;
+        index.covered = stamp.clone();
         Ok((index, stamp))
     }
 
@@ -272,7 +276,7 @@ impl Index {
     pub fn save(&mut self, stamp: Stamp) -> Result<()> {
         self.thaw()?;
         if self.memtable.is_empty() {
-            return Manifest::new(&stamp, self.secret, &self.runs).write(&self.store);
+            return self.covers(stamp);
         }
         let entries = Arc::new(std::mem::take(&mut self.memtable));
         let (store, shared) = (self.store.clone(), entries.clone());
@@ -318,7 +322,14 @@ impl Index {
     fn thaw(&mut self) -> Result<()> {
         let Some(frozen) = self.frozen.take() else { return Ok(()) };
         self.runs.extend(join(frozen.writer)?.map(Arc::new));
-        Manifest::new(&frozen.stamp, self.secret, &self.runs).write(&self.store)
+        self.covers(frozen.stamp)
+    }
+
+    /// The runs cover a state of the table.
+    fn covers(&mut self, stamp: Stamp) -> Result<()> {
+        Manifest::new(&stamp, self.secret, &self.runs).write(&self.store)?;
+        self.covered = Some(stamp);
+        Ok(())
     }
 
     /// The newest runs are merged, and the next older one with them unless it is much longer than all of them: so what is
@@ -353,13 +364,14 @@ impl Index {
         let merged = join(merging.writer).map_err(|e| self.distrust(e))?;
         let is_input = |run: &Arc<Run>| merging.inputs.iter().any(|name| name == run.name());
         let Some(at) = self.runs.iter().position(is_input) else { return Ok(()) };
-        let Some(stamp) = Manifest::read(&self.store)?.map(|m| m.stamp()) else { return Ok(()) };
+        // Not what the manifest says: that may be another owner's by now, of runs that cover more.
+        let Some(stamp) = self.covered.clone().filter(|_| Manifest::is_there(&self.store)) else { return Ok(()) };
         let inputs: Vec<Arc<Run>> = self.runs.iter().filter(|run| is_input(run)).cloned().collect();
         self.runs.retain(|run| !is_input(run));
         if let Some(merged) = merged {
             self.runs.insert(at, Arc::new(merged));
         }
-        Manifest::new(&stamp, self.secret, &self.runs).write(&self.store)?;
+        self.covers(stamp)?;
         inputs.iter().try_for_each(|run| self.store.remove(run.name()))
     }
 
@@ -377,7 +389,7 @@ impl Index {
         self.end_merge()?;
         let runs = std::mem::take(&mut self.runs);
         self.memtable.clear();
-        Manifest::new(&stamp, self.secret, &[]).write(&self.store)?;
+        self.covers(stamp)?;
         runs.iter().try_for_each(|run| self.store.remove(run.name()))
     }
 

@@ -115,7 +115,7 @@ pub struct Add {
     pub stats: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_vector: Option<VectorRef>,
-    /// Of our own: see `with_deleted`.
+    /// Of our own: see `with_deleted` and `with_bucket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, Option<String>>>,
 }
@@ -194,13 +194,27 @@ fn leaves_the_folder(path: &str) -> bool {
 
 /// How many rows of a file are kept as deleted ones.
 const DELETED: &str = "tidewire.deleted";
+/// The bucket of all its rows' keys.
+const BUCKET: &str = "tidewire.bucket";
 
 impl Add {
     pub fn with_deleted(mut self, rows: u64) -> Add {
         if rows > 0 {
-            self.tags = Some(BTreeMap::from([(DELETED.into(), Some(rows.to_string()))]));
+            self.tags.get_or_insert_default().insert(DELETED.into(), Some(rows.to_string()));
         }
         self
+    }
+
+    /// Tables of one bucket say nothing of it.
+    pub fn with_bucket(mut self, bucket: Option<u32>) -> Add {
+        if let Some(bucket) = bucket {
+            self.tags.get_or_insert_default().insert(BUCKET.into(), Some(bucket.to_string()));
+        }
+        self
+    }
+
+    pub fn bucket(&self) -> Option<u32> {
+        self.tags.as_ref()?.get(BUCKET)?.as_deref()?.parse().ok()
     }
 
     /// Rows that are kept as deleted ones; struck ones may be among them.

@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::seal::is_sealed;
-use super::{checkpoint, read, State, FOLDER};
+use super::{checkpoint, read, State, BUCKETS_DOMAIN, FOLDER};
 use crate::store::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,7 +99,13 @@ pub fn judge(state: &State, actions: &[Action]) -> Verdict {
             return refused("changed rows");
         }
     }
-    compaction(state, actions).unwrap_or_else(|why| refused(&why))
+    match compaction(state, actions) {
+        Ok(Verdict::Compaction(_)) if state.domains.contains_key(BUCKETS_DOMAIN) => {
+            refused("joined files of different buckets")
+        }
+        Ok(verdict) => verdict,
+        Err(why) => refused(&why),
+    }
 }
 
 /// All that was added and removed says that it changes no rows: true only if as many came as went.

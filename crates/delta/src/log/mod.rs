@@ -19,6 +19,9 @@ pub const FOLDER: &str = "_delta_log";
 /// The property that says that a table has a change data feed.
 pub const FEED_PROPERTY: &str = "delta.enableChangeDataFeed";
 
+/// The domain that says how many buckets the table has; not there: one.
+pub const BUCKETS_DOMAIN: &str = "tidewire.buckets";
+
 /// The name of a version's commit.
 pub fn commit_name(version: u64) -> String {
     format!("{FOLDER}/{version:020}.json")
@@ -43,7 +46,8 @@ pub fn read(store: &Store, version: u64) -> Result<Option<Vec<Action>>> {
     parse(&bytes, &store.place(&name)).map(Some)
 }
 
-fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {
+/// The actions of a commit's bytes.
+pub fn parse(bytes: &[u8], place: &str) -> Result<Vec<Action>> {
     let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
     lines
         .map(|line| {

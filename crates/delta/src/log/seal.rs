@@ -66,6 +66,11 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// One of which only the last commit is known.
+    pub fn behind(last: Option<Link>) -> Chain {
+        Chain { digests: last.iter().map(|link| (link.version, link.digest)).collect(), last }
+    }
+
     /// Takes the next commit. `place`: of any version's file.
     pub fn take(
         &mut self,

@@ -19,7 +19,7 @@ pub use encode::{Encoder, Stamp};
 pub use layout::{Evolution, Layout, DELETED, LSN, OP, SEQ, SPECIAL, TS};
 pub use order::SortKeys;
 pub use overrides::ColumnTypes;
-pub use partition::{partition_of, Partition};
+pub use partition::{partition_of, Group, Partition};
 pub use physical::{Part, Physical};
 pub use rules::{Feeds, TableColumns, TableRules};
 pub use stats::{column_is_null_only, Stats};

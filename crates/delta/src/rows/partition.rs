@@ -10,6 +10,14 @@ use tidewire_change::{Error, Result};
 /// Values of the partition columns by their names in the lake.
 pub type Partition = BTreeMap<String, Option<String>>;
 
+/// What the rows of a file have in common. Rows of two groups never share a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// Of their keys; none in a table of one bucket.
+    pub bucket: Option<u32>,
+    pub partition: Partition,
+}
+
 /// The values of a row, as PROTOCOL.md ("Partition Value Serialization") writes them.
 pub fn partition_of(layout: &Layout, batch: &RecordBatch, row: usize) -> Result<Partition> {
     let value = |name: &String| {

@@ -1,6 +1,6 @@
 use super::files::{LiveFile, Vector};
 use super::pending::Pending;
-use super::{domain, progress_action, protocol_of, Table, LAYOUT_DOMAIN};
+use super::{domain, protocol_of, Table, LAYOUT_DOMAIN};
 use crate::log;
 use crate::log::action::{Action, Add, Protocol, Txn};
 use crate::log::FEED_PROPERTY;
@@ -31,6 +31,7 @@ struct Touched {
 impl Table {
     /// Puts what waits, with the progress, as the table's next version. None when nothing waits.
     pub fn commit(&mut self, progress: &Progress) -> Result<Option<Committed>> {
+        self.follow_neighbours()?;
         if !self.pending.is_dirty(&self.mark) && !self.tells_more_than(progress) {
             self.tend()?;
             return Ok(None);
@@ -90,18 +91,19 @@ impl Table {
             metadata.partition_columns = self.layout.partition.clone();
             actions.push(metadata.into());
         }
-        let prefix = format!("tidewire/{}/", self.config.owner());
         let mut offsets: BTreeMap<TopicPartition, u64> = self.offsets().map(|(at, _)| (at, 0)).collect();
-        offsets
-            .extend(progress.offsets.iter().filter(|(p, _)| *p.topic == *self.topic).map(|(at, n)| (at.clone(), *n)));
+        let is_own = |at: &TopicPartition| {
+            *at.topic == *self.topic && (self.scope.is_whole() || at.partition == self.scope.partition)
+        };
+        offsets.extend(progress.offsets.iter().filter(|(at, _)| is_own(at)).map(|(at, n)| (at.clone(), *n)));
         for (partition, offset) in offsets {
-            let app_id = format!("{prefix}{}/{}", partition.topic, partition.partition);
+            let app_id = format!("tidewire/{}/{}/{}", self.config.owner(), partition.topic, partition.partition);
             let version = offset as i64;
             if self.state.txns.get(&app_id) != Some(&version) {
                 actions.push(Txn { app_id, version, last_updated: Some(millis) }.into());
             }
         }
-        actions.push(progress_action(mark)?);
+        actions.extend(self.progress_actions(mark)?);
         if self.pending.layout_changed {
             actions.push(domain(LAYOUT_DOMAIN, self.layout.as_ref())?.into());
         }
@@ -154,14 +156,15 @@ impl Table {
         for (number, file) in &self.pending.files {
             let add = Add {
                 path: file.path.clone(),
-                partition_values: file.partition.clone(),
+                partition_values: file.group.partition.clone(),
                 size: file.bytes as i64,
                 modification_time: millis,
                 data_change: true,
                 stats: Some(file.stats.clone()),
                 ..Add::default()
             }
-            .with_deleted(file.deleted);
+            .with_deleted(file.deleted)
+            .with_bucket(file.group.bucket);
             let struck = strikes.get(number).cloned();
             if struck.as_ref().is_some_and(|rows| rows.len() == file.rows) {
                 self.store.remove(&file.path)?;
@@ -182,10 +185,11 @@ impl Table {
         Ok(touched)
     }
 
-    /// Puts the next version, once all that it names is durable; when somebody else was faster, looks at what they did.
+    /// Puts the next version, once all that it names is durable; when somebody else was faster, looks at what they did: behind
+    /// other owners' commits it says that it follows these.
     pub(super) fn put(&mut self, actions: Vec<Action>, syncing: Vec<Syncing>) -> Result<()> {
         let actions = self.as_readers_see_it(actions)?;
-        let (mut staged, digest) = log::stage(&self.store, &actions, self.state.last)?;
+        let (mut staged, mut digest) = log::stage(&self.store, &actions, self.state.last)?;
         // The names of the files in the table's folder.
         let folder = self.store.sync_folder_later(log::FOLDER)?;
         syncing.into_iter().chain([folder]).try_for_each(Syncing::wait)?;
@@ -193,13 +197,24 @@ impl Table {
         loop {
             let version = self.state.version + 1;
             moment("delta put");
+            self.check_awake(self.config.now(), self.config.upkeep.file_retention.as_micros() as i64 / 2)?;
             if self.store.publish(&staged, &log::commit_name(version))? {
                 moment("delta committed");
                 self.state.apply(version, actions);
                 self.state.last = Some(log::seal::Link { version, digest });
-                return Ok(());
+                self.upkeep.has_put = true;
+                return self.check_awake(self.config.now(), self.config.upkeep.log_retention.as_micros() as i64 / 2);
             }
-            self.give_way(version)?;
+            let followed = self.state.last;
+            if self.scope.is_whole() {
+                self.give_way(version)?;
+            } else {
+                self.follow_neighbour(version)?;
+            }
+            if self.state.last != followed {
+                (staged, digest) = log::stage(&self.store, &actions, self.state.last)?;
+                staged.wait()?;
+            }
         }
     }
 

@@ -2,11 +2,11 @@
 //! from then on. A value goes by its text from the old type to the new one; what the new type can't hold is in `_special`
 //! until the source's own row comes.
 
-use super::partitions::PartitionedWriter;
+use super::partitions::{Buckets, PartitionedWriter};
 use super::Table;
 use crate::data::{self, Rows, Shape};
 use crate::index::{KeyMap, Place};
-use crate::key::{copy_key, KeyReader};
+use crate::key::{bucket_of, copy_key, KeyReader};
 use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
 use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
@@ -120,7 +120,9 @@ impl Table {
             let mut encoder = Encoder::new(self.layout.clone(), rows.len());
             rows.iter().try_for_each(|row| encoder.push(&row.row, row.stamp))?;
             let keys: Vec<u128> = rows.iter().map(|row| row.key).collect();
-            self.write_piece(&mut writer, &encoder.finish()?, &keys)?;
+            let buckets = self.buckets_of(&rows)?;
+            let buckets = buckets.as_deref().map_or(Buckets::One(None), Buckets::Each);
+            self.write_piece(&mut writer, &encoder.finish()?, &keys, buckets)?;
             self.index.as_mut().map_or(Ok(()), |index| index.spill())
         })?;
         for (number, written, syncing) in writer.finish()? {
@@ -131,6 +133,32 @@ impl Table {
                     self.pending.files.insert(number, written);
                     self.pending.converted.extend((!input.is_pending).then_some(number));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// None in a table of one.
+    fn buckets_of(&self, rows: &[Kept]) -> Result<Option<Vec<u32>>> {
+        let (schema, mut scratch) = (&self.layout.schema, Vec::new());
+        let bucket = |row: &Kept| bucket_of(schema, &row.row, self.buckets, &mut scratch);
+        (self.buckets > 1).then(|| rows.iter().map(bucket).collect()).transpose()
+    }
+
+    /// Writes rows and tells the index where they went.
+    fn write_piece(
+        &mut self,
+        writer: &mut PartitionedWriter,
+        batch: &RecordBatch,
+        keys: &[u128],
+        buckets: Buckets<'_>,
+    ) -> Result<()> {
+        let mut places = Vec::with_capacity(keys.len());
+        writer.write(|| self.files.reserve(), batch, buckets, &mut places)?;
+        let Some(index) = &mut self.index else { return Ok(()) };
+        for (key, (file, row)) in keys.iter().zip(places) {
+            if let Some(place) = index.pending_mut(*key) {
+                (place.file, place.row) = (file, row);
             }
         }
         Ok(())

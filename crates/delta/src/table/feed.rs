@@ -4,7 +4,7 @@
 //! that is deleted at the source comes out as `delete` with the values that it had, and with position, time and letter of the
 //! deletion; the row that the table keeps for it isn't told, since it isn't in the view of the analyst.
 
-use super::partitions::PartitionedWriter;
+use super::partitions::{Buckets, PartitionedWriter};
 use super::rebuild::KeyScan;
 use super::Table;
 use crate::data::{self, Rows, Shape};
@@ -77,7 +77,7 @@ impl Table {
             syncing.push(sync);
             files.push(Cdc {
                 path: written.path,
-                partition_values: written.partition,
+                partition_values: written.group.partition,
                 size: written.bytes as i64,
                 data_change: false,
             });
@@ -244,7 +244,7 @@ impl Telling {
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(StringArray::from_iter_values(std::iter::repeat_n(what, batch.num_rows()))));
         let batch = RecordBatch::try_new(self.schema.clone(), columns).map_err(uneven)?;
-        self.writer.write(|| 0, &batch, &mut Vec::new())
+        self.writer.write(|| 0, &batch, Buckets::One(None), &mut Vec::new())
     }
 
     fn write_nothing_if_empty(&mut self) -> Result<()> {

@@ -1,6 +1,7 @@
+use super::scope::Scope;
 use crate::log::action::{Add, VectorRef};
 use crate::log::State;
-use crate::rows::Partition;
+use crate::rows::Group;
 use crate::store::Store;
 use crate::vector;
 use roaring::RoaringBitmap;
@@ -22,8 +23,8 @@ pub struct LiveFile {
     /// W of the merge that wrote it: what it has of deleted rows lies above.
     pub purged_at: Option<Position>,
     pub stats: Arc<str>,
-    /// What its rows have in the partition columns.
-    pub partition: Partition,
+    /// What its rows have in common.
+    pub group: Group,
     pub vector: Vector,
 }
 
@@ -43,11 +44,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// `known`: the numbers that the index has given already; `next`: above all that it ever gave.
-    pub fn new(state: &State, known: &BTreeMap<u32, Arc<str>>, next: u32) -> Result<Files> {
+    /// Those of `scope`. `known`: the numbers that the index has given already; `next`: above all that it ever gave.
+    pub fn new(state: &State, scope: Scope, known: &BTreeMap<u32, Arc<str>>, next: u32) -> Result<Files> {
         let mut files = Files { next, ..Files::default() };
         let known: HashMap<&str, u32> = known.iter().map(|(number, path)| (path.as_ref(), *number)).collect();
-        for add in state.files.values() {
+        for add in state.files.values().filter(|add| scope.owns(add.bucket())) {
             let number = match known.get(add.path.as_ref()) {
                 Some(number) => *number,
                 None => files.reserve(),
@@ -65,6 +66,16 @@ impl Files {
 
     pub fn next(&self) -> u32 {
         self.next
+    }
+
+    /// Numbers below are taken.
+    pub fn begin_at(&mut self, next: u32) {
+        self.next = self.next.max(next);
+    }
+
+    /// Is it one of those that the table holds?
+    pub fn holds(&self, path: &str) -> bool {
+        self.numbers.contains_key(path)
     }
 
     pub fn insert(&mut self, number: u32, file: LiveFile) {
@@ -111,7 +122,7 @@ impl LiveFile {
             written: add.modification_time,
             purged_at: None,
             stats,
-            partition: add.partition_values.clone(),
+            group: Group { bucket: add.bucket(), partition: add.partition_values.clone() },
             vector: add.deletion_vector.clone().map_or(Vector::None, Vector::Stored),
         })
     }

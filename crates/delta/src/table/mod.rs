@@ -5,28 +5,35 @@ mod convert;
 mod feed;
 mod fetch;
 mod files;
+mod flush;
 mod foreign;
+mod neighbours;
+mod owned;
 mod partitions;
 mod pending;
 mod rebuild;
 mod rewrite;
+mod scope;
 mod sorted;
 pub mod upkeep;
 mod whole_row;
 mod write;
 
 pub use commit::{commit_info, Committed};
+pub use owned::Owned;
 pub use rebuild::index_store;
+pub use scope::{is_shared, Scope};
 
 use crate::config::Config;
 use crate::index::{Index, Stamp};
 use crate::key::{KeyReader, Secret};
-use crate::log::action::{Action, DomainMetadata, Format, Metadata, Protocol};
+use crate::log::action::{DomainMetadata, Format, Metadata, Protocol};
 use crate::log::{self, State};
 use crate::rows::{Evolution, Layout};
 use crate::store::Store;
 use files::Files;
 use pending::Pending;
+use scope::{buckets_of, BucketCount};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +45,8 @@ pub const PROGRESS_DOMAIN: &str = "tidewire";
 /// The domain that holds how the source's table lies in the lake.
 pub const LAYOUT_DOMAIN: &str = "tidewire.layout";
 const FORMAT: u32 = 1;
+/// Of tables with buckets: earlier versions would mix these.
+const FORMAT_OF_BUCKETS: u32 = 2;
 
 /// What the table says of itself, in the same commit as the rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,12 +68,18 @@ pub struct Mark {
     /// Deleted rows up to here may be gone: a change at or below it is a repetition.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub purged: Option<Position>,
+    /// Of the owner of one of so many partitions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of: Option<u32>,
 }
 
 pub struct Table {
     store: Store,
     config: Arc<Config>,
     topic: String,
+    scope: Scope,
+    /// How many the table has.
+    buckets: u32,
     state: State,
     mark: Mark,
     layout: Arc<Layout>,
@@ -83,14 +98,16 @@ pub struct Table {
     upkeep: upkeep::Upkeep,
     /// Until the index is open.
     moved: foreign::Moved,
+    /// When what others put was taken in last, in microseconds since 1970.
+    looked: i64,
 }
 
 /// What lies in a folder.
-pub enum Found {
+pub enum Found<T> {
     Nothing,
     /// A table that we must not write, and why.
     Foreign(Error),
-    Ours(Box<Table>),
+    Ours(T),
 }
 
 /// With `~` for `%`: readers take a table's path for a URL and decode it. A name that Delta or we give to folders of our own
@@ -103,14 +120,21 @@ pub fn folder_of(table: &TableName) -> String {
     format!("{}/{}", part(&table.schema), part(&table.name))
 }
 
-/// What a table's log says of its layout and progress; none when Tidewire didn't make it.
+/// What a table's log says of its layout and progress, whoever owns it; none when Tidewire didn't make it.
 pub fn read_domains(state: &State, place: &str) -> Result<Option<(Mark, Layout)>> {
+    let Some((mut mark, layout)) = read_last_domains(state, place)? else { return Ok(None) };
+    mark.boundary = scope::boundary(state, &mark, place)?;
+    Ok(Some((mark, layout)))
+}
+
+/// The same as the last owner of all of it left it.
+fn read_last_domains(state: &State, place: &str) -> Result<Option<(Mark, Layout)>> {
     let (Some(mark), Some(layout)) = (state.domains.get(PROGRESS_DOMAIN), state.domains.get(LAYOUT_DOMAIN)) else {
         return Ok(None);
     };
     let bad = |e: serde_json::Error| Error::invalid(format!("{place}: Tidewire's part of the log can't be read: {e}"));
     let mark: Mark = serde_json::from_str(mark).map_err(bad)?;
-    if mark.format != FORMAT {
+    if ![FORMAT, FORMAT_OF_BUCKETS].contains(&mark.format) {
         return Err(Error::invalid(format!(
             "{place}: the table was written by a newer Tidewire (format {})",
             mark.format
@@ -121,10 +145,11 @@ pub fn read_domains(state: &State, place: &str) -> Result<Option<(Mark, Layout)>
 
 impl Table {
     /// Looks for the table in a folder. Its index is opened by the first write.
-    pub fn find(store: Store, config: Arc<Config>) -> Result<Found> {
+    pub fn find(store: Store, config: Arc<Config>, scope: Scope) -> Result<Found<Box<Table>>> {
+        let looked = config.now();
         let Some(state) = State::load(&store, None)? else { return Ok(Found::Nothing) };
         let place = store.root();
-        let Some((mark, layout)) = read_domains(&state, &place)? else {
+        let Some((mark, layout)) = read_last_domains(&state, &place)? else {
             let error = Error::invalid(format!("{place} is a Delta table that Tidewire didn't make"));
             return Ok(Found::Foreign(error.hint("point the sink at a path of its own")));
         };
@@ -141,17 +166,31 @@ impl Table {
             false => foreign::take_in(&store, others)?,
         };
         state.check_writable(&place)?;
-        let files = Files::new(&state, &BTreeMap::new(), 0)?;
-        let mut table = Table::of(store, config, state, mark, layout, files);
-        table.moved = moved;
+        let mut table = Table::of(store, config, state, (mark, layout), scope)?;
+        (table.moved, table.looked) = (moved, looked);
         Ok(Found::Ours(Box::new(table)))
     }
 
-    fn of(store: Store, config: Arc<Config>, state: State, mark: Mark, layout: Layout, files: Files) -> Table {
+    /// `last`: as the last owner of all of it left it.
+    fn of(
+        store: Store,
+        config: Arc<Config>,
+        state: State,
+        (last, layout): (Mark, Layout),
+        scope: Scope,
+    ) -> Result<Table> {
+        let (place, looked) = (store.root(), config.now());
+        let buckets = buckets_of(&state, config.buckets, &place)?;
+        scope.check(buckets, &place)?;
+        let mark = scope.mark(&state, last, &place)?;
+        let files = Files::new(&state, scope, &BTreeMap::new(), 0)?;
         // Of a secret that the index, when it is open, replaces.
         let keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, Secret::default()));
-        Table {
+        Ok(Table {
             topic: topic_of(&layout.schema.table),
+            scope,
+            buckets,
+            looked,
             pending: Pending::new(&mark),
             delivered: mark.boundary.position,
             upkeep: upkeep::Upkeep::new(&state),
@@ -166,22 +205,24 @@ impl Table {
             files,
             index: None,
             moved: foreign::Moved::default(),
-        }
+        })
     }
 
     /// Makes the table: version 0 holds its columns and no rows.
-    pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>) -> Result<Table> {
+    pub fn create(store: Store, config: Arc<Config>, schema: Arc<Schema>, scope: Scope) -> Result<Table> {
         let layout = Layout::new(schema, &config.tables);
         layout.check(&config.tables)?;
+        scope.check(config.buckets, &store.root())?;
         store.make_folder(log::FOLDER)?;
         let mark = Mark {
-            format: FORMAT,
+            format: if config.buckets > 1 { FORMAT_OF_BUCKETS } else { FORMAT },
             owner: config.owner(),
             boundary: Boundary::default(),
             truncate: None,
             since: None,
             high: Position::ZERO,
             purged: None,
+            of: None,
         };
         let (millis, has_feed) = (config.now() / 1000, config.tables.change_feed.of(&layout.schema.table));
         let metadata = Metadata {
@@ -194,21 +235,23 @@ impl Table {
             configuration: table_properties(&config, &layout, has_feed),
             created_time: Some(millis),
         };
-        let actions = vec![
+        let mut actions = vec![
             commit::commit_info(millis, "CREATE TABLE"),
             protocol_of(&layout, has_feed).into(),
             metadata.into(),
             domain(PROGRESS_DOMAIN, &mark)?.into(),
             domain(LAYOUT_DOMAIN, &layout)?.into(),
         ];
+        if config.buckets > 1 {
+            actions.push(domain(log::BUCKETS_DOMAIN, &BucketCount { count: config.buckets })?.into());
+        }
         if log::put(&store, 0, &actions, None)?.is_none() {
             return Err(Error::conflict(format!("{}: somebody else made the table just now", store.root())));
         }
         let Some(state) = State::load(&store, None)? else {
             return Err(Error::bug(format!("{}: the table that was just made isn't there", store.root())));
         };
-        let files = Files::new(&state, &BTreeMap::new(), 0)?;
-        Ok(Table::of(store, config, state, mark, layout, files))
+        Table::of(store, config, state, (mark, layout), scope)
     }
 
     pub fn name(&self) -> &TableName {
@@ -224,13 +267,14 @@ impl Table {
         self.mark.boundary
     }
 
-    /// Offsets of the next messages that the table's last commit names.
+    /// Offsets of the next messages that the table's last commits name.
     pub fn offsets(&self) -> impl Iterator<Item = (TopicPartition, u64)> + '_ {
         let prefix = format!("tidewire/{}/", self.config.owner());
         self.state.txns.iter().filter_map(move |(app_id, version)| {
             let (topic, partition) = app_id.strip_prefix(&prefix)?.rsplit_once('/')?;
             let partition = TopicPartition { topic: topic.into(), partition: partition.parse().ok()? };
-            Some((partition, *version as u64))
+            let is_own = self.scope.is_whole() || partition.partition == self.scope.partition;
+            is_own.then_some((partition, *version as u64))
         })
     }
 
@@ -291,7 +335,9 @@ impl Table {
         self.keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, secret));
         self.layout = Arc::new(layout);
         self.follows_rules = true;
-        self.pending.layout_changed = true;
+        // Owners of parts meet a change of columns one after the other: between those that differ in that alone the log's word for
+        // it would go to and fro.
+        self.pending.layout_changed |= columns_changed || self.scope.is_whole();
         self.pending.columns_changed |= columns_changed;
         Ok(())
     }
@@ -351,9 +397,4 @@ fn domain(name: &str, value: &impl Serialize) -> Result<DomainMetadata> {
     let configuration =
         serde_json::to_string(value).map_err(|e| Error::bug(format!("{name} has no JSON form")).caused_by(e))?;
     Ok(DomainMetadata { domain: name.into(), configuration, removed: false })
-}
-
-/// An action with Tidewire's own progress.
-fn progress_action(mark: &Mark) -> Result<Action> {
-    Ok(domain(PROGRESS_DOMAIN, mark)?.into())
 }

@@ -1,7 +1,7 @@
-//! Writes rows into files, each into one of its partition.
+//! Writes rows into files, each into one of its bucket and partition.
 
 use crate::data::{FileWriter, Shape, Written};
-use crate::rows::{partition_of, Layout, Partition};
+use crate::rows::{partition_of, Group, Layout, Partition};
 use crate::store::{Store, Syncing};
 use arrow_array::{RecordBatch, UInt32Array};
 use std::collections::BTreeMap;
@@ -15,8 +15,25 @@ pub struct PartitionedWriter {
     store: Store,
     layout: Arc<Layout>,
     shape: Shape,
-    open: BTreeMap<Partition, (u32, FileWriter)>,
+    open: BTreeMap<Group, (u32, FileWriter)>,
     done: Vec<(u32, Written, Syncing)>,
+}
+
+/// The buckets of rows that are written.
+#[derive(Clone, Copy)]
+pub enum Buckets<'a> {
+    /// All are of one; none in a table of one.
+    One(Option<u32>),
+    Each(&'a [u32]),
+}
+
+impl Buckets<'_> {
+    fn of(self, row: usize) -> Option<u32> {
+        match self {
+            Buckets::One(bucket) => bucket,
+            Buckets::Each(buckets) => buckets.get(row).copied(),
+        }
+    }
 }
 
 impl PartitionedWriter {
@@ -35,25 +52,28 @@ impl PartitionedWriter {
         &mut self,
         mut number: impl FnMut() -> u32,
         batch: &RecordBatch,
+        buckets: Buckets<'_>,
         places: &mut Vec<(u32, u32)>,
     ) -> Result<()> {
         places.clear();
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        if self.layout.partition.is_empty() {
-            return self.write_to(&mut number, Partition::new(), batch, |at| places.push((at.file, at.number)));
+        if let (true, Buckets::One(bucket)) = (self.layout.partition.is_empty(), buckets) {
+            let group = Group { bucket, partition: Partition::new() };
+            return self.write_to(&mut number, group, batch, |at| places.push((at.file, at.number)));
         }
         places.resize(batch.num_rows(), (0, 0));
-        let mut rows: BTreeMap<Partition, Vec<u32>> = BTreeMap::new();
+        let mut rows: BTreeMap<Group, Vec<u32>> = BTreeMap::new();
         for row in 0..batch.num_rows() {
-            rows.entry(partition_of(&self.layout, batch, row)?).or_default().push(row as u32);
+            let group = Group { bucket: buckets.of(row), partition: partition_of(&self.layout, batch, row)? };
+            rows.entry(group).or_default().push(row as u32);
         }
-        for (partition, rows) in rows {
+        for (group, rows) in rows {
             let taken = arrow_select::take::take_record_batch(batch, &UInt32Array::from(rows.clone()))
                 .map_err(|e| Error::bug(format!("rows can't be told apart by their partition: {e}")).caused_by(e))?;
             let mut rows = rows.into_iter();
-            self.write_to(&mut number, partition, &taken, |at| {
+            self.write_to(&mut number, group, &taken, |at| {
                 if let Some(row) = rows.next() {
                     places[row as usize] = (at.file, at.number);
                 }
@@ -65,18 +85,18 @@ impl PartitionedWriter {
     fn write_to(
         &mut self,
         number: &mut impl FnMut() -> u32,
-        partition: Partition,
+        group: Group,
         batch: &RecordBatch,
         mut each: impl FnMut(At),
     ) -> Result<()> {
-        if !self.open.contains_key(&partition) {
+        if !self.open.contains_key(&group) {
             if self.open.len() >= OPEN_MAX {
                 self.close()?;
             }
-            let writer = FileWriter::create(&self.store, &self.layout, self.shape, partition.clone())?;
-            self.open.insert(partition.clone(), (number(), writer));
+            let writer = FileWriter::create(&self.store, &self.layout, self.shape, group.clone())?;
+            self.open.insert(group.clone(), (number(), writer));
         }
-        let Some((file, writer)) = self.open.get_mut(&partition) else { return Ok(()) };
+        let Some((file, writer)) = self.open.get_mut(&group) else { return Ok(()) };
         let first = writer.rows() as u32;
         writer.write(batch)?;
         (first..first + batch.num_rows() as u32).for_each(|number| each(At { file: *file, number }));
@@ -89,7 +109,8 @@ impl PartitionedWriter {
 
     /// A file without a row.
     pub fn write_nothing(&mut self) -> Result<()> {
-        let nothing: Partition = self.layout.partition.iter().map(|name| (name.clone(), None)).collect();
+        let partition = self.layout.partition.iter().map(|name| (name.clone(), None)).collect();
+        let nothing = Group { bucket: None, partition };
         let writer = FileWriter::create(&self.store, &self.layout, self.shape, nothing.clone())?;
         self.open.insert(nothing, (0, writer));
         Ok(())

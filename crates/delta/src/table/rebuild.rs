@@ -11,6 +11,7 @@ use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
 use crate::store::{Bucket, Store, RESTORE};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tidewire_change::{Error, Key, Result, Row, Schema, TableName};
 
 /// Entries that are sorted in memory at once (48 bytes each) while an index is built.
@@ -82,7 +83,7 @@ impl Table {
             Some(stamp) => (stamp.files.clone(), stamp.next_file),
             None => (BTreeMap::new(), 0),
         };
-        self.files = Files::new(&self.state, &known, next)?;
+        self.files = Files::new(&self.state, self.scope, &known, next)?;
         if stamp.is_none() {
             index.clear(self.stamp_of_nothing())?;
         }
@@ -102,13 +103,19 @@ impl Table {
         stamp.table_id == self.state.metadata.id
             && match stamp.version.cmp(&self.state.version) {
                 Ordering::Less => !numbered,
-                Ordering::Equal => stamp.files.values().collect::<BTreeSet<_>>() == self.state.files.keys().collect(),
+                Ordering::Equal => stamp.files.values().collect::<BTreeSet<_>>() == self.own_files().collect(),
                 Ordering::Greater => false,
             }
     }
 
+    fn own_files(&self) -> impl Iterator<Item = &Arc<str>> {
+        let own = self.state.files.iter().filter(|(_, add)| self.scope.owns(add.bucket()));
+        own.map(|(path, _)| path)
+    }
+
     fn index_store(&self) -> Store {
-        index_store(&self.config, &self.store, self.name())
+        let store = index_store(&self.config, &self.store, self.name());
+        self.scope.index_folder().map_or_else(|| store.clone(), |folder| store.below(&folder))
     }
 
     /// The index of a table that is about to lose all its rows.

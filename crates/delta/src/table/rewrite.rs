@@ -29,7 +29,7 @@ impl Table {
 
     /// The rows up to `at` go, and others take their place bit by bit: readers see the old ones until all are there.
     pub(super) fn hide(&mut self, at: Position) {
-        let shows_rows = !self.files.live.is_empty() && !self.has_feed;
+        let shows_rows = !self.files.live.is_empty() && !self.has_feed && self.scope.is_whole();
         if self.state.rewrite.is_some() || shows_rows {
             self.pending.hides = self.pending.hides.max(Some(at));
             self.pending.shows = false;

@@ -1,22 +1,15 @@
 use super::fetch::complete;
-use super::partitions::PartitionedWriter;
 use super::pending::{Buffer, Buffered};
-use super::sorted::Sorter;
 use super::Table;
-use crate::data::{self, Rows, Shape, BULKY};
+use crate::data::{self, Rows};
 use crate::index::Place;
 use crate::key::KeyReader;
-use crate::rows::{Encoder, Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
-use arrow_array::RecordBatch;
+use crate::rows::{Evolution, Layout, Marks, Stamp, DELETED, LSN, SEQ};
 use std::sync::Arc;
 use std::time::Instant;
 use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
 use tidewire_connector::{TableBatch, Written};
 use tidewire_flow::passes;
-
-/// Rows that are turned into columns at once: so many, until they have so many bytes.
-const ROWS_PER_PIECE: usize = 8192;
-const BYTES_PER_PIECE: usize = 4 << 20;
 
 /// A row that passed the guard.
 pub(super) struct Incoming {
@@ -61,6 +54,9 @@ impl Table {
                 if changes.is_empty() && truncate.is_none() {
                     return Ok(written);
                 }
+            }
+            if is_other_kind && !self.scope.is_whole() {
+                return Err(self.needs_the_whole_table());
             }
             match evolution {
                 Evolution::Same(layout) => self.adopt(layout, false)?,
@@ -245,70 +241,6 @@ impl Table {
                 self.pending.strikes.entry(old.file).or_default().insert(old.row);
             }
         }
-    }
-
-    /// Makes a file of the rows that wait.
-    pub(super) fn flush(&mut self) -> Result<()> {
-        let Some(mut buffer) = self.pending.buffer.take() else { return Ok(()) };
-        buffer.rows.retain(|row| !row.dead);
-        if buffer.rows.is_empty() {
-            return Ok(());
-        }
-        let ordered = self.keys.as_ref().is_some_and(|keys| keys.keeps_order());
-        if ordered && !buffer.rows.is_sorted_by_key(|row| row.key) {
-            buffer.rows.sort_unstable_by_key(|row| row.key);
-        }
-        let bulky = buffer.rows.iter().any(|row| row.row.encoded().len() >= BULKY);
-        let shape = Shape { feed: false, lasting: false, bulky };
-        let mut writer = PartitionedWriter::new(&self.store, &self.layout, shape);
-        let sort = self.layout.sort_keys(&self.config.tables);
-        let mut sorter = (!sort.is_empty() && !bulky).then(|| Sorter::new(sort));
-        // Piece by piece, so that only a piece is there as text and as columns at once.
-        let mut rows = buffer.rows.into_iter();
-        while rows.len() > 0 {
-            let count = rows.len().min(ROWS_PER_PIECE);
-            let (mut encoder, mut keys, mut bytes) =
-                (Encoder::new(self.layout.clone(), count), Vec::with_capacity(count), 0);
-            for row in rows.by_ref().take(count) {
-                encoder.push(&row.row, row.stamp)?;
-                keys.push(row.key);
-                bytes += row.row.encoded().len();
-                if bytes >= BYTES_PER_PIECE {
-                    break;
-                }
-            }
-            let batch = encoder.finish()?;
-            match &mut sorter {
-                Some(sorter) => sorter.push(batch, keys),
-                None => self.write_piece(&mut writer, &batch, &keys)?,
-            }
-        }
-        if let Some(sorter) = sorter {
-            sorter.pieces(ROWS_PER_PIECE, |batch, keys| self.write_piece(&mut writer, &batch, &keys))?;
-        }
-        for (number, written, syncing) in writer.finish()? {
-            self.pending.files.insert(number, written);
-            self.pending.syncing.push(syncing);
-        }
-        self.index.as_mut().map_or(Ok(()), |index| index.spill())
-    }
-
-    /// Writes rows and tells the index where they went.
-    pub(super) fn write_piece(
-        &mut self,
-        writer: &mut PartitionedWriter,
-        batch: &RecordBatch,
-        keys: &[u128],
-    ) -> Result<()> {
-        let mut places = Vec::with_capacity(keys.len());
-        writer.write(|| self.files.reserve(), batch, &mut places)?;
-        let Some(index) = &mut self.index else { return Ok(()) };
-        for (key, (file, row)) in keys.iter().zip(places) {
-            if let Some(place) = index.pending_mut(*key) {
-                (place.file, place.row) = (file, row);
-            }
-        }
-        Ok(())
     }
 
     /// Rows at or below `at` are gone.

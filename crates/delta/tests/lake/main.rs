@@ -1,6 +1,7 @@
 //! The sink against a model in memory, read back by `Inspect` and by other engines.
 
 mod bucket;
+mod buckets;
 mod by_hand;
 mod damage;
 mod faults;
@@ -15,6 +16,8 @@ mod rewrite;
 mod schemas;
 mod server;
 mod shapes;
+mod shared;
+mod shared_kill;
 mod steps;
 mod support;
 mod types;

@@ -1,5 +1,6 @@
 //! Random work, cut, repeated, thrown away and reopened at random points.
 
+use crate::buckets;
 use crate::support::work::{KeyKind, Random, Source};
 use crate::support::*;
 use tidewire_change::*;
@@ -73,6 +74,7 @@ async fn run_with(seed: u64, kind: KeyKind, wish: impl Fn(&mut Config)) {
     sink.commit(&progress(&schema, source.log.len() as u64, 1_000_000)).await.unwrap();
     sink.settle().await.unwrap();
     validator::check(&folder_of(&config, &schema));
+    buckets::check(&folder_of(&config, &schema), &schema, config.buckets);
     assert_eq!(inspect(&config, &schema, None).await.0, source.sorted(), "seed {seed}");
     readers::check(&config, &schema, &source.sorted());
 }
@@ -99,6 +101,24 @@ async fn random_work_on_partitioned_and_sorted_tables_is_equal_in_every_reader()
             }
         };
         run_with(seed, KeyKind::Integer, wish).await;
+    }
+}
+
+#[tokio::test]
+async fn random_work_on_tables_of_several_buckets_is_equal_in_every_reader() {
+    for (seed, kind, count, partition) in [
+        (400, KeyKind::Integer, 2, None),
+        (401, KeyKind::Uuid, 3, None),
+        (402, KeyKind::Mixed, 8, None),
+        (403, KeyKind::Integer, 2, Some("flag")),
+    ] {
+        let wish = |config: &mut Config| {
+            config.buckets = count;
+            if let Some(columns) = partition {
+                config.tables.partition_by.set("public.t", columns).unwrap();
+            }
+        };
+        run_with(seed, kind, wish).await;
     }
 }
 

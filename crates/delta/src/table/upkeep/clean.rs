@@ -18,11 +18,12 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Writes a checkpoint in the background when it is time for one, and cleans up behind it.
+    /// Writes a checkpoint in the background when it is time for one, and cleans up behind it: of several owners the first one
+    /// does, the others remove their own files alone.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
         let next = self.upkeep.checkpointed + self.config.upkeep.checkpoint_commits;
-        if running || self.state.version < next {
+        if running || self.state.version < next || !self.is_alone() {
             return Ok(());
         }
         self.upkeep.wait_for_checkpoint();
@@ -42,22 +43,36 @@ impl Table {
         self.checkpoint_work()?()
     }
 
+    /// Nobody who owned this part before can commit any more without meeting a commit of ours: what such a one wrote and hasn't
+    /// committed is a leftover.
+    fn is_alone(&self) -> bool {
+        match self.scope.is_whole() {
+            true => !self.is_shared(),
+            false => self.upkeep.has_put,
+        }
+    }
+
     fn checkpoint_work(&mut self) -> Result<impl FnOnce() -> Result<Cleaned> + Send + 'static> {
         let rules = &self.config.upkeep;
         let now = self.config.now();
         let keep_files_from = now - rules.file_retention.as_micros() as i64;
         let keep_log_from = now - rules.log_retention.as_micros() as i64;
         self.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_files_from / 1000);
-        let lines = log::checkpoint_lines(&self.state, keep_files_from / 1000)?;
+        let lines = match self.scope.is_first() {
+            true => Some(log::checkpoint_lines(&self.state, keep_files_from / 1000)?),
+            false => None,
+        };
         let named = names_in_use(&self.state)?;
-        let (store, version) = (self.store.clone(), self.state.version);
+        let (store, version, scope) = (self.store.clone(), self.state.version, self.scope);
         self.upkeep.checkpointed = version;
         Ok(move || {
-            moment("delta checkpoint");
-            log::write_checkpoint(&store, version, &lines)?;
-            moment("delta checkpointed");
-            log::clean_up(&store, keep_log_from)?;
-            vacuum(&store, &named, keep_files_from)
+            if let Some(lines) = lines {
+                moment("delta checkpoint");
+                log::write_checkpoint(&store, version, &lines)?;
+                moment("delta checkpointed");
+                log::clean_up(&store, keep_log_from)?;
+            }
+            vacuum(&store, &named, |name| scope.removes_before(name, keep_files_from, keep_log_from))
         })
     }
 }
@@ -77,16 +92,16 @@ pub fn names_in_use(state: &State) -> Result<HashSet<String>> {
     Ok(names)
 }
 
-/// Removes our files that nobody names and that are older than `keep_from` (microseconds): what the table held once, and
-/// what a crash left.
-pub fn vacuum(store: &Store, named: &HashSet<String>, keep_from: i64) -> Result<Cleaned> {
+/// Removes our files that nobody names and that are older than `keep_from` says of their names (microseconds): what the table
+/// held once, and what a crash left.
+pub fn vacuum(store: &Store, named: &HashSet<String>, keep_from: impl Fn(&str) -> i64) -> Result<Cleaned> {
     let mut gone = Cleaned::default();
     // The log names files of the change data feed in their own commit alone: they go by their age.
     let feed = store.list(data::FEED_FOLDER)?.into_iter();
     let feed = feed.map(|file| Listed { name: format!("{}/{}", data::FEED_FOLDER, file.name), ..file });
     for file in store.list("")?.into_iter().chain(feed) {
         let name = file.name.rsplit('/').next().unwrap_or_default();
-        if is_ours(name) && !named.contains(&file.name) && file.modified < keep_from {
+        if is_ours(name) && !named.contains(&file.name) && file.modified < keep_from(name) {
             store.remove(&file.name)?;
             moment("vacuum");
             gone.files += 1;

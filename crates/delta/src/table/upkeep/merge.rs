@@ -5,7 +5,7 @@ use super::{Copied, Input, Merged};
 use crate::data::{self, FileWriter, Rows, Shape};
 use crate::index::{MovedRows, Place};
 use crate::key::Secret;
-use crate::rows::{Layout, Marks, Partition, SortKeys, Stamps};
+use crate::rows::{Group, Layout, Marks, SortKeys, Stamps};
 use crate::store::Store;
 use crate::table::rebuild::KeyScan;
 use crate::table::sorted::SortedMerge;
@@ -22,9 +22,9 @@ pub(super) struct MergeWork {
     /// Where the index lies, and its secret; none when the table has no index.
     pub index: Option<(Store, Secret)>,
     pub layout: Arc<Layout>,
-    /// All of one partition.
+    /// All of one group.
     pub inputs: Vec<Input>,
-    pub partition: Partition,
+    pub group: Group,
     pub sort: SortKeys,
     pub output: u32,
     pub entries_max: usize,
@@ -71,7 +71,7 @@ impl MergeWork {
         let mut output = Output {
             file: self.output,
             schema: self.layout.arrow(),
-            writer: FileWriter::create(&self.store, &self.layout, shape, self.partition.clone())?,
+            writer: FileWriter::create(&self.store, &self.layout, shape, self.group.clone())?,
             scan: self.index.as_ref().map(|(_, secret)| KeyScan::new(&self.layout, *secret)),
             moved: MovedRows::new(index_store, self.entries_max),
             next: 0,

@@ -11,15 +11,15 @@ pub use clean::{is_ours, names_in_use, vacuum, Cleaned};
 
 use super::commit::commit_info;
 use super::files::{LiveFile, Vector};
+use super::Mark;
 use super::Table;
-use super::{progress_action, Mark};
 use crate::background;
 use crate::data::Written;
 use crate::index::{Index, MovedRows, MovedRun, Place};
 use crate::key::copy_key;
 use crate::log::action::{Action, Add};
 use crate::log::State;
-use crate::rows::Partition;
+use crate::rows::Group;
 use crate::vector;
 use merge::{MergeWork, Places};
 use pace::{Pace, Wear};
@@ -36,6 +36,8 @@ pub struct Upkeep {
     checkpoint: Option<JoinHandle<()>>,
     /// Version of the last checkpoint.
     checkpointed: u64,
+    /// Something was committed since the table was opened.
+    pub has_put: bool,
     pub pace: Pace,
 }
 
@@ -74,7 +76,8 @@ type Copied = (u128, (u32, u32), Place);
 
 impl Upkeep {
     pub fn new(state: &State) -> Upkeep {
-        Upkeep { merge: None, checkpoint: None, checkpointed: state.checkpoint.unwrap_or(0), pace: Pace::default() }
+        let checkpointed = state.checkpoint.unwrap_or(0);
+        Upkeep { merge: None, checkpoint: None, checkpointed, has_put: false, pace: Pace::default() }
     }
 
     pub fn wait_for_checkpoint(&mut self) {
@@ -169,12 +172,12 @@ impl Table {
             struck: file.struck(),
             live_bytes: file.live_bytes(),
         };
-        let mut partitions: BTreeMap<&Partition, Vec<Facts>> = BTreeMap::new();
+        let mut groups: BTreeMap<&Group, Vec<Facts>> = BTreeMap::new();
         for file in &self.files.live {
-            partitions.entry(&file.1.partition).or_default().push(facts(file));
+            groups.entry(&file.1.group).or_default().push(facts(file));
         }
-        let partitions: Vec<Vec<Facts>> = partitions.into_values().collect();
-        plan::plan(&partitions, &classes, &self.config.upkeep).or_else(|| self.plan_purge())
+        let groups: Vec<Vec<Facts>> = groups.into_values().collect();
+        plan::plan(&groups, &classes, &self.config.upkeep).or_else(|| self.plan_purge())
     }
 
     /// A large table gets classes above: its files grow with it, so that all of them can have vectors at once and stay
@@ -200,7 +203,7 @@ impl Table {
             let file = &self.files.live[&number];
             inputs.push(Input { number, path: file.path.clone(), struck, has_deleted: file.deleted > 0 });
         }
-        let partition = inputs.first().map(|input| self.files.live[&input.number].partition.clone());
+        let group = inputs.first().map(|input| self.files.live[&input.number].group.clone());
         let output = self.files.reserve();
         let stamp = self.stamp();
         if let Some(index) = &mut self.index {
@@ -214,7 +217,7 @@ impl Table {
             index,
             layout: self.layout.clone(),
             inputs: inputs.clone(),
-            partition: partition.unwrap_or_default(),
+            group: group.unwrap_or_default(),
             sort: self.layout.sort_keys(&self.config.tables),
             output,
             entries_max: self.config.index_entries,
@@ -241,6 +244,7 @@ impl Table {
         if self.pending.is_dirty(&self.mark) || !self.upkeep.merge.as_ref().is_some_and(done) {
             return Ok(());
         }
+        self.follow_neighbours()?;
         let Some(Merge { inputs, output, below, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
         let merged = worker.join().unwrap_or_else(|_| Err(Error::bug("the thread that merges files panicked")))?;
         if !inputs.iter().all(|input| self.files.live.contains_key(&input.number)) {
@@ -299,7 +303,7 @@ impl Table {
         let millis = self.config.now() / 1000;
         let mut actions = vec![commit_info(millis, "OPTIMIZE")];
         if mark != self.mark {
-            actions.push(progress_action(&mark)?);
+            actions.extend(self.progress_actions(&mark)?);
         }
         for input in inputs {
             if let Some(add) = self.state.files.get(&input.path) {
@@ -316,7 +320,7 @@ impl Table {
             }
             let add = Add {
                 path: written.path.clone(),
-                partition_values: written.partition.clone(),
+                partition_values: written.group.partition.clone(),
                 size: written.bytes as i64,
                 modification_time: millis,
                 data_change: false,
@@ -324,7 +328,8 @@ impl Table {
                 deletion_vector: vectors.into_iter().next(),
                 tags: None,
             }
-            .with_deleted(written.deleted);
+            .with_deleted(written.deleted)
+            .with_bucket(written.group.bucket);
             let mut live = LiveFile::of(&add)?;
             if !struck.is_empty() {
                 live.vector = Vector::Loaded(Arc::new(struck));

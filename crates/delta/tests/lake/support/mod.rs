@@ -1,6 +1,7 @@
 //! A table's model in memory, random work on it, and the checks that the lake holds the same.
 
 pub mod readers;
+pub mod shares;
 pub mod validator;
 pub mod work;
 

@@ -47,6 +47,26 @@ struct Replay {
 
 /// Checks every version that is still there; returns the number of live files.
 pub fn check(table: &Path) -> usize {
+    let replay = replay(table);
+    let configuration = &replay.metadata["configuration"];
+    assert_eq!(configuration["delta.enableDeletionVectors"], "true");
+    assert_eq!((&replay.protocol["minReaderVersion"], &replay.protocol["minWriterVersion"]), (&3.into(), &7.into()));
+    let partition_columns = replay.metadata["partitionColumns"].as_array().unwrap();
+    assert!(replay.is_anew || replay.hidden.is_empty(), "nothing is left of a table that is shown");
+    replay.hidden.iter().for_each(|(path, add)| file(table, path, add));
+    for (path, add) in &replay.files {
+        file(table, path, add);
+        partition(table, path, add, partition_columns);
+    }
+    replay.files.len()
+}
+
+/// The live files, each with its add.
+pub fn live(table: &Path) -> BTreeMap<String, Value> {
+    replay(table).files
+}
+
+fn replay(table: &Path) -> Replay {
     let mut commits: Vec<_> = fs::read_dir(table.join("_delta_log"))
         .unwrap()
         .map(|e| e.unwrap().path())
@@ -62,17 +82,7 @@ pub fn check(table: &Path) -> usize {
         );
         commit(&fs::read_to_string(path).unwrap(), &mut replay);
     }
-    let configuration = &replay.metadata["configuration"];
-    assert_eq!(configuration["delta.enableDeletionVectors"], "true");
-    assert_eq!((&replay.protocol["minReaderVersion"], &replay.protocol["minWriterVersion"]), (&3.into(), &7.into()));
-    let partition_columns = replay.metadata["partitionColumns"].as_array().unwrap();
-    assert!(replay.is_anew || replay.hidden.is_empty(), "nothing is left of a table that is shown");
-    replay.hidden.iter().for_each(|(path, add)| file(table, path, add));
-    for (path, add) in &replay.files {
-        file(table, path, add);
-        partition(table, path, add, partition_columns);
-    }
-    replay.files.len()
+    replay
 }
 
 fn commit(text: &str, replay: &mut Replay) {

@@ -1,0 +1,312 @@
+//! Several owners of one table, each with buckets of its own, commit to it at once.
+
+use crate::buckets;
+use crate::support::shares::{deliver, owner, Met, Part};
+use crate::support::work::{KeyKind, Random, Source};
+use crate::support::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::Arc;
+use tidewire_change::*;
+use tidewire_connector::Sink;
+use tidewire_delta::{Config, DeltaSink, TableWork};
+
+fn source(seed: u64, kind: KeyKind, changes: usize) -> Source {
+    let (mut source, mut random) = (Source::new(kind, 80), Random::new(seed));
+    while source.log.len() < changes {
+        let many = 1 + random.below(8);
+        source.transact(&mut random, many);
+    }
+    source
+}
+
+fn lake(folder: &std::path::Path, buckets: u32) -> Config {
+    Config { buckets, ..cramped(folder) }
+}
+
+/// Each group of partitions is owned by a thread; all begin at once.
+fn deliver_at_once(config: &Config, source: &Source, groups: &[&[u32]], of: u32, seed: u64) -> Vec<Met> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                scope.spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    let part = Part::of(&source.log, &source.schema, group, of);
+                    let mut random = Random::new(seed * 100 + u64::from(group[0]));
+                    let config = owner(config, group, of);
+                    runtime.block_on(deliver(&config, &part, part.messages.len(), &mut random))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+async fn check(config: &Config, source: &Source) {
+    let path = folder_of(config, &source.schema);
+    validator::check(&path);
+    buckets::check(&path, &source.schema, config.buckets);
+    assert_eq!(inspect(config, &source.schema, None).await.0, source.sorted());
+    readers::check(config, &source.schema, &source.sorted());
+}
+
+fn versions(config: &Config, schema: &Schema) -> usize {
+    let names = std::fs::read_dir(folder_of(config, schema).join("_delta_log")).unwrap();
+    names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "json")).count()
+}
+
+#[tokio::test]
+async fn owners_of_different_partitions_commit_at_once_and_the_table_equals_the_source() {
+    let cases: [(u64, KeyKind, &[&[u32]], u32, u32); 4] = [
+        (1, KeyKind::Integer, &[&[0], &[1]], 2, 2),
+        (2, KeyKind::Mixed, &[&[0], &[1], &[2]], 3, 6),
+        (3, KeyKind::Uuid, &[&[0, 2], &[1, 3]], 4, 4),
+        (4, KeyKind::Integer, &[&[0], &[1], &[2]], 3, 3),
+    ];
+    for (seed, kind, groups, of, count) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = lake(folder.path(), count);
+        if seed == 4 {
+            // Deleted rows go for good.
+            config.upkeep.deleted_retention = std::time::Duration::ZERO;
+        }
+        let source = source(seed, kind, 4_000);
+        let met = deliver_at_once(&config, &source, groups, of, seed);
+        for met in &met {
+            assert!(met.commits > 100, "{met:?}");
+            // Two may make the table at once; nothing else stands in their way.
+            let is_making = |text: &String| text.contains("somebody else made the table");
+            assert!(met.conflicts.iter().all(is_making), "{met:?}");
+        }
+        let commits: usize = met.iter().map(|met| met.commits).sum();
+        assert!(versions(&config, &source.schema) > commits / 2, "seed {seed}");
+        check(&config, &source).await;
+    }
+}
+
+#[tokio::test]
+async fn another_owner_of_a_partition_is_noticed_and_the_slower_one_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = lake(folder.path(), 2);
+    let source = source(5, KeyKind::Integer, 300);
+    let part = |partitions: &[u32]| Part::of(&source.log, &source.schema, partitions, 2);
+    let (zero, one, both) = (part(&[0]), part(&[1]), part(&[0, 1]));
+    let mut random = Random::new(5);
+    deliver(&owner(&config, &[0], 2), &zero, 40, &mut random).await;
+    let mut zombie = open(&owner(&config, &[0], 2)).await;
+    let held = zombie.committed().await.unwrap();
+    let put = async |sink: &mut DeltaSink, part: &Part, from: usize, to: usize| {
+        let changes = part.messages[from..to].iter().map(|(_, change)| change.clone()).collect();
+        write(sink, &part.schema, changes).await;
+        sink.commit(&part.progress(to, &Progress::default())).await
+    };
+    let mut other = open(&owner(&config, &[1], 2)).await;
+    put(&mut other, &one, 0, 20).await.unwrap();
+    put(&mut zombie, &zero, 40, 50).await.unwrap();
+    // Another process takes over the partition: both partitions are its own from now on.
+    let mut next = open(&owner(&config, &[0, 1], 2)).await;
+    let at = both.resume(&next.committed().await.unwrap());
+    put(&mut next, &both, at, both.messages.len()).await.unwrap();
+    let before = versions(&config, &source.schema);
+    for (sink, part, from, partition) in [(&mut zombie, &zero, 50, 0), (&mut other, &one, 20, 1)] {
+        let error = put(sink, part, from, from + 10).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        let told = format!("another instance owns partition {partition} of 2 of this table");
+        assert!(error.to_string().contains(&told), "{error}");
+        let again = sink.commit(&part.progress(from + 10, &held)).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Conflict, "nothing goes on before it is opened again");
+    }
+    assert_eq!(versions(&config, &source.schema), before);
+    drop((zombie, other, next));
+    check(&config, &source).await;
+}
+
+#[tokio::test]
+async fn whoever_takes_over_partitions_or_the_whole_table_goes_on_where_their_owners_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = lake(folder.path(), 4);
+    let source = source(6, KeyKind::Integer, 3_000);
+    let whole = |random: &mut Random, until: usize| {
+        // The partitions are the bus's, whoever reads them.
+        let (part, config) = (Part::of(&source.log, &source.schema, &[0, 1, 2, 3], 4), config.clone());
+        let mut random = Random::new(random.next());
+        async move { deliver(&config, &part, until, &mut random).await }
+    };
+    let mut random = Random::new(6);
+    whole(&mut random, 500).await;
+    let share = async |groups: &[&[u32]], commit: u64, random: &mut Random| {
+        for group in groups {
+            let part = Part::of(&source.log, &source.schema, group, 4);
+            let until = part.messages.iter().filter(|(_, change)| change.position.commit <= commit).count();
+            deliver(&owner(&config, group, 4), &part, until, random).await;
+        }
+    };
+    let commit = |at: usize| source.log[at].position.commit;
+    share(&[&[0], &[1], &[2], &[3]], commit(1_000), &mut random).await;
+    share(&[&[0, 1], &[2, 3]], commit(1_500), &mut random).await;
+    share(&[&[0, 3], &[1, 2]], commit(2_000), &mut random).await;
+    // Only where all of them stand at one point is the table one owner's again.
+    let boundary = inspect(&config, &source.schema, None).await.1;
+    assert!(boundary.commit >= commit(1_900) && boundary.commit <= commit(2_000), "{boundary}");
+    let before = source.log.iter().filter(|change| change.position.commit <= commit(2_000)).count();
+    whole(&mut random, before + 400).await;
+    share(&[&[0, 1], &[2, 3]], u64::MAX, &mut random).await;
+    check(&config, &source).await;
+}
+
+#[tokio::test]
+async fn a_table_is_not_shared_where_its_buckets_can_not_be_or_by_others_than_those_who_share_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = lake(folder.path(), 4);
+    let source = source(7, KeyKind::Integer, 200);
+    let mut random = Random::new(7);
+    let refused = async |config: Config| {
+        let mut sink = DeltaSink::new(config);
+        sink.open().await.unwrap_err().to_string()
+    };
+    for (group, until) in [([0], 50), ([1], 60)] {
+        let part = Part::of(&source.log, &source.schema, &group, 2);
+        deliver(&owner(&config, &group, 2), &part, until, &mut random).await;
+    }
+    assert!(refused(owner(&config, &[0], 3)).await.contains("4 buckets can't be shared among the owners of 3"));
+    assert!(refused(owner(&config, &[0], 4)).await.contains("is shared among the owners of 2 partitions, not 4"));
+    assert!(refused(owner(&config, &[2], 2)).await.contains("partition 2 can't be owned: the bus has 2"));
+    assert!(refused(owner(&config, &[], 2)).await.contains("owns no partition"));
+    let by_hand = TableWork::new(config.clone());
+    let told = [
+        by_hand.maintain(&source.schema.table).await.unwrap_err().to_string(),
+        by_hand.vacuum(&source.schema.table).await.unwrap_err().to_string(),
+    ];
+    assert!(told.iter().all(|told| told.contains("several processes own parts of the table")), "{told:?}");
+    // A row of somebody else's partition is told, not written.
+    let mut sink = open(&owner(&config, &[0], 2)).await;
+    let strange = Part::of(&source.log, &source.schema, &[1], 2).messages[70].1.clone();
+    let error = try_write(&mut sink, &source.schema, vec![strange]).await.unwrap_err();
+    assert!(error.to_string().contains("belongs to partition 1 of 2, which this process doesn't own"), "{error}");
+    drop(sink);
+    let one = lake(&folder.path().join("one"), 1);
+    let mut sink = open(&one).await;
+    sink.prepare(source.schema.clone()).await.unwrap();
+    drop(sink);
+    assert!(refused(owner(&one, &[0], 2)).await.contains("1 buckets can't be shared"));
+}
+
+fn table(columns: Vec<Column>) -> Arc<Schema> {
+    schema("t", columns, Key::Columns(vec![0]))
+}
+
+fn rows(schema: &Arc<Schema>, commit: u64, ids: std::ops::Range<u32>, partition: u32) -> Vec<Change> {
+    let own = ids.filter(|id| buckets::bucket_of(&[id.to_string()], 2) == partition);
+    own.map(|id| {
+        let (id_text, text) = (id.to_string(), format!("{commit}"));
+        let values: Vec<Option<&str>> = std::iter::once(id_text.as_str())
+            .chain(std::iter::repeat(text.as_str()))
+            .take(schema.columns.len())
+            .map(Some)
+            .collect();
+        change(schema, Op::Read, commit, id, row(&values))
+    })
+    .collect()
+}
+
+fn reached(partition: u32, commit: u64) -> Progress {
+    Progress {
+        offsets: BTreeMap::from([(TopicPartition { topic: "public.t".into(), partition }, commit)]),
+        boundary: Boundary { position: Position::end_of(commit), complete_through: 0 },
+    }
+}
+
+/// Writes and commits, once more if the table was another one meanwhile; returns what stood in the way.
+async fn put(sink: &mut DeltaSink, schema: &Arc<Schema>, commit: u64, partition: u32) -> Option<String> {
+    let mut told = None;
+    for _ in 0..2 {
+        let done = async {
+            try_write(sink, schema, rows(schema, commit, 0..40, partition)).await?;
+            sink.commit(&reached(partition, commit)).await
+        };
+        match done.await {
+            Ok(()) => return told,
+            Err(error) => told = Some(error.to_string()),
+        }
+        if let Err(error) = sink.open().await {
+            return Some(error.to_string());
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn a_column_that_comes_is_taken_in_by_all_owners_and_a_retyped_one_waits_for_an_owner_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = lake(folder.path(), 2);
+    let id = || column("id", Kind::Int32, 1);
+    let narrow = table(vec![id(), column("a", Kind::Text, 2)]);
+    let wide = table(vec![id(), column("a", Kind::Text, 2), column("b", Kind::Text, 3)]);
+    let retyped = table(vec![id(), column("a", Kind::Int32, 2), column("b", Kind::Text, 3)]);
+    let (mut zero, mut one) = (open(&owner(&config, &[0], 2)).await, open(&owner(&config, &[1], 2)).await);
+    put(&mut zero, &narrow, 1, 0).await;
+    put(&mut one, &narrow, 1, 1).await;
+    assert_eq!(put(&mut zero, &narrow, 2, 0).await, None);
+    assert_eq!(put(&mut zero, &wide, 3, 0).await, None);
+    let told = put(&mut one, &narrow, 3, 1).await.unwrap();
+    assert!(told.contains("the owner of another partition changed the table's columns"), "{told}");
+    for commit in 4..12 {
+        // One of them is behind for a while, and neither stands in the other's way.
+        let schema = if commit < 8 { &narrow } else { &wide };
+        assert_eq!(put(&mut one, schema, commit, 1).await, None);
+        assert_eq!(put(&mut zero, &wide, commit, 0).await, None);
+    }
+    let seen = inspect(&config, &wide, None).await.0;
+    assert!(seen.len() == 40 && seen.iter().all(|row| row[2].as_deref() == Some("11")), "{seen:?}");
+    let told = put(&mut one, &retyped, 12, 1).await.unwrap();
+    assert!(told.contains("this process owns only partition 1 of 2"), "{told}");
+    // Nobody's rows were changed by that, and the other partition goes on.
+    assert_eq!(put(&mut zero, &wide, 13, 0).await, None);
+    drop((zero, one));
+    let mut whole = open(&config).await;
+    for partition in [0, 1] {
+        write(&mut whole, &retyped, rows(&retyped, 14, 0..40, partition)).await;
+    }
+    let mut all = reached(0, 14);
+    all.offsets.extend(reached(1, 14).offsets);
+    whole.commit(&all).await.unwrap();
+    drop(whole);
+    let mut one = open(&owner(&config, &[1], 2)).await;
+    assert_eq!(put(&mut one, &retyped, 15, 1).await, None);
+    let path = folder_of(&config, &retyped);
+    validator::check(&path);
+    buckets::check(&path, &retyped, 2);
+    let seen = inspect(&config, &retyped, None).await.0;
+    let newest = |row: &Values| if buckets::bucket_of(&[row[0].clone().unwrap()], 2) == 1 { "15" } else { "14" };
+    assert!(seen.len() == 40 && seen.iter().all(|row| row[1].as_deref() == Some(newest(row))), "{seen:?}");
+    readers::check(&config, &retyped, &seen);
+}
+
+#[tokio::test]
+async fn files_that_an_owner_has_not_committed_yet_outlive_the_clean_up_of_others_and_whoever_slept_looks_again() {
+    let (folder, half_hours) = (tempfile::tempdir().unwrap(), Arc::new(AtomicI64::new(0)));
+    let mut config = lake(folder.path(), 2);
+    let (clock, shift) = (config.clock.clone(), half_hours.clone());
+    config.clock = Arc::new(move || clock() + shift.load(Relaxed) * 1_800_000_000);
+    let schema = table(vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)]);
+    let (mut zero, mut one) = (open(&owner(&config, &[0], 2)).await, open(&owner(&config, &[1], 2)).await);
+    put(&mut zero, &schema, 1, 0).await;
+    put(&mut one, &schema, 1, 1).await;
+    // A transaction that takes an hour and a half: its first files are there already.
+    write(&mut one, &schema, rows(&schema, 2, 0..400, 1)).await;
+    half_hours.store(3, Relaxed);
+    for commit in 2..30 {
+        assert_eq!(put(&mut zero, &schema, commit, 0).await, None);
+        zero.settle().await.unwrap();
+    }
+    one.commit(&reached(1, 2)).await.unwrap();
+    validator::check(&folder_of(&config, &schema));
+    half_hours.store(20, Relaxed);
+    let told = put(&mut one, &schema, 3, 1).await.unwrap();
+    assert!(told.contains("since the last look at the table: it is loaded again"), "{told}");
+    assert_eq!(put(&mut one, &schema, 4, 1).await, None);
+    let seen = inspect(&config, &schema, None).await.0;
+    assert!(seen.len() > 40);
+    readers::check(&config, &schema, &seen);
+}
