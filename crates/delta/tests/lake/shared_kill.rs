@@ -13,7 +13,7 @@ const FOLDER: &str = "TIDEWIRE_SHARED_FOLDER";
 const PARTITIONS: &str = "TIDEWIRE_SHARED_PARTITIONS";
 /// How many kills; `TIDEWIRE_KILLS=200` for a long run.
 const KILLS: &str = "TIDEWIRE_KILLS";
-const CHANGES: usize = 8_000;
+const CHANGES: usize = 3_000;
 const OF: u32 = 3;
 
 fn config(path: &Path) -> Config {
@@ -50,7 +50,7 @@ fn start(folder: &Path, partitions: &str) -> Child {
 
 #[tokio::test]
 async fn kills_of_one_owner_at_any_moment_leave_the_others_at_work_and_a_table_that_is_equal() {
-    let kills: usize = std::env::var(KILLS).ok().map_or(10, |text| text.parse().unwrap());
+    let kills: usize = std::env::var(KILLS).ok().map_or(8, |text| text.parse().unwrap());
     let (source, mut random, mut killed) = (source(), Random::new(kills as u64), 0);
     while killed < kills {
         let folder = tempfile::tempdir().unwrap();
