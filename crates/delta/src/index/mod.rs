@@ -11,11 +11,13 @@
 mod block;
 mod entry;
 mod manifest;
+mod mix;
 mod moved;
 mod run;
 mod search;
 
 pub use entry::Place;
+pub use mix::KeyMap;
 pub use moved::{MovedRows, MovedRun};
 pub use run::Run;
 #[cfg(feature = "fuzz")]
@@ -27,8 +29,7 @@ use crate::store::Store;
 use manifest::Manifest;
 use run::write_entries;
 use search::{search_map, search_run};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidewire_change::{Error, ErrorKind, Result};
@@ -39,32 +40,6 @@ const FAN_IN: usize = 4;
 /// A run that is so many times longer than all newer ones together isn't merged with them.
 const LENGTHS: usize = 6;
 
-/// Keys are numbers that may be near each other: multiply and fold.
-#[derive(Clone, Copy, Default)]
-pub struct Mix(u64);
-
-impl Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        let product = u128::from(self.0 ^ value ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93_u128;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-    fn write_u128(&mut self, value: u128) {
-        self.write_u64(value as u64);
-        self.write_u64((value >> 64) as u64);
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-pub type KeyMap<V> = HashMap<u128, V, BuildHasherDefault<Mix>>;
 type Memtable = KeyMap<Place>;
 
 /// What the committed part of the index covers: stamped on the manifest.
