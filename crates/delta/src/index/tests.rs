@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::HashMap;
 use tidewire_change::Position;
 
 fn stamp(version: u64) -> Stamp {
