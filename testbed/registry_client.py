@@ -4,7 +4,7 @@ three formats there and back. Ends with the count of what was looked at. Usage: 
 import json
 import sys
 
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -116,6 +116,14 @@ def there_and_back(topic, value, serializer, deserializer, expected=None):
     same(found, value if expected is None else expected)
     return int.from_bytes(data[1:5], "big")
 
+
+# Ids in headers in place of the prefix: the schema's guid.
+headers = {}
+context = SerializationContext("heads", MessageField.VALUE, headers)
+write = AvroSerializer(client, two.schema_str, conf={"schema.id.serializer": header_schema_id_serializer})
+read = AvroDeserializer(SchemaRegistryClient({"url": sys.argv[1]}))
+same(read(write({"name": "Evelyn", "age": None}, context), context), {"name": "Evelyn", "age": None})
+same(list(headers), ["__value_schema_id"])
 
 # Serializers: what they register and write comes back, also by a reader with an older schema.
 user = {"name": "Ada", "age": 36}

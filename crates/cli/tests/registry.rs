@@ -20,13 +20,13 @@ fn subjects_versions_and_ids_answer_as_confluents_registry_does() {
     assert_eq!(registry.yes("GET", "/subjects?subjectPrefix=s-", None), json!(["s-value"]));
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions", None), json!([1, 2]));
     let found = json!({"subject": "s-value", "version": 1, "id": 1, "schema": one});
-    assert_eq!(registry.yes("GET", "/subjects/s-value/versions/1", None), found);
-    assert_eq!(registry.yes("POST", "/subjects/s-value", Some(json!({"schema": one}))), found);
+    assert_eq!(registry.plain("GET", "/subjects/s-value/versions/1", None), found);
+    assert_eq!(registry.plain("POST", "/subjects/s-value", Some(json!({"schema": one}))), found);
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions/latest", None)["id"], 2);
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions/-1", None)["id"], 2);
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions/1/schema", None).to_string(), one);
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions/1/referencedby", None), json!([]));
-    assert_eq!(registry.yes("GET", "/schemas/ids/2", None), json!({"schema": two}));
+    assert_eq!(registry.plain("GET", "/schemas/ids/2", None), json!({"schema": two}));
     assert_eq!(registry.yes("GET", "/schemas/ids/2?fetchMaxId=true", None)["maxId"], 2);
     assert_eq!(registry.yes("GET", "/schemas/ids/2/schema", None).to_string(), two);
     assert_eq!(registry.yes("GET", "/schemas/ids/2/subjects", None), json!(["other/subject", "s-value"]));
@@ -42,6 +42,7 @@ fn subjects_versions_and_ids_answer_as_confluents_registry_does() {
     registry.no("GET", "/subjects/s-value/versions/0", None, 42202);
     registry.no("GET", "/subjects/s-value/versions/first", None, 42202);
     registry.no("GET", "/schemas/ids/9", None, 40403);
+    registry.no("GET", "/schemas/guids/9", None, 40403);
     registry.no("GET", "/schemas/ids/9/subjects", None, 40403);
     registry.no("POST", "/subjects/none", Some(json!({"schema": one})), 40401);
     registry.no("POST", "/subjects/s-value", Some(json!({"schema": record(&["z"])})), 40403);

@@ -218,6 +218,7 @@ impl Registry {
                 let stored = self.stored(record)?;
                 // The first id that a schema got is the one that others get.
                 self.ids.entry(stored.key.clone()).or_insert(record.id);
+                self.guids.entry(stored.guid.clone()).or_insert(record.id);
                 self.schemas.insert(record.id, stored);
             }
         }
@@ -250,6 +251,9 @@ impl Registry {
         if let Some(stored) = self.schemas.get(&id).filter(|_| !is_used) {
             if self.ids.get(&stored.key) == Some(&id) {
                 self.ids.remove(&stored.key);
+            }
+            if self.guids.get(&stored.guid) == Some(&id) {
+                self.guids.remove(&stored.guid);
             }
             self.schemas.remove(&id);
         }
@@ -332,8 +336,22 @@ impl Registry {
 impl Stored {
     pub(super) fn new(format: Format, text: String, references: Vec<Reference>, schema: Arc<Schema>) -> Stored {
         let key = Key { format, canonical: schema.canonical(), references: references.clone() };
-        Stored { format, text, references, normal: schema.normal(), schema, key }
+        let guid = guid(format, &text, &references);
+        Stored { format, text, references, guid, normal: schema.normal(), schema, key }
     }
+}
+
+/// A hash in a UUID's form: of what never changes once it is registered.
+fn guid(format: Format, text: &str, references: &[Reference]) -> String {
+    let mut whole = format!("{}\0{text}", format.word());
+    for of in references {
+        whole += &format!("\0{}\0{}\0{}", of.name, of.subject, of.version);
+    }
+    // Version 8, of a form of one's own.
+    let hash = xxhash_rust::xxh3::xxh3_128(whole.as_bytes());
+    let hash = hash & !(0xF << 76) & !(0x3 << 62) | (0x8 << 76) | (0x2 << 62);
+    let hex = format!("{hash:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// Events that belong together, as one line of text.

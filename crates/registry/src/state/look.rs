@@ -111,6 +111,12 @@ impl Registry {
         self.schemas.get(&id).ok_or_else(|| Refusal::no_schema_of(id))
     }
 
+    pub fn schema_of_guid(&self, guid: &str) -> Answer<&Stored> {
+        let id = self.guids.get(&guid.to_ascii_lowercase());
+        let stored = id.and_then(|id| self.schemas.get(id));
+        stored.ok_or_else(|| Refusal::new(40403, format!("Schema {guid} not found")))
+    }
+
     pub fn highest_id(&self) -> u32 {
         self.highest
     }

@@ -33,6 +33,8 @@ pub struct Stored {
     /// As it was registered.
     pub text: String,
     pub references: Vec<Reference>,
+    /// Stands for the schema in every registry that has it with this text.
+    pub guid: String,
     schema: Arc<Schema>,
     key: Key,
     normal: String,
@@ -64,6 +66,7 @@ struct Settings {
 pub struct Registry {
     schemas: BTreeMap<u32, Stored>,
     ids: HashMap<Key, u32>,
+    guids: HashMap<String, u32>,
     /// In order of their numbers.
     subjects: BTreeMap<String, Vec<Version>>,
     of_all: Settings,
@@ -80,6 +83,7 @@ impl Registry {
         Registry {
             schemas: BTreeMap::new(),
             ids: HashMap::new(),
+            guids: HashMap::new(),
             subjects: BTreeMap::new(),
             of_all: Settings::default(),
             of_subjects: BTreeMap::new(),

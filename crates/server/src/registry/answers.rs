@@ -7,6 +7,7 @@ use tidewire_registry::state::{Against, Found, Reference, Refusal, Stored};
 pub fn schema(stored: &Stored, text: &str) -> Map<String, Value> {
     let mut answer = Map::new();
     answer.insert("schema".into(), text.into());
+    answer.insert("guid".into(), stored.guid.clone().into());
     if !stored.is_avro() {
         answer.insert("schemaType".into(), stored.format.word().into());
     }

@@ -18,6 +18,7 @@ pub struct Request<'a> {
 fn methods(path: &[&str]) -> &'static [&'static str] {
     match path {
         [] | ["contexts"] | ["subjects"] | ["schemas"] | ["schemas", "types"] | ["schemas", "ids", _] => &["GET"],
+        ["schemas", "guids", _] => &["GET"],
         ["schemas", "ids", _, "schema" | "subjects" | "versions"] => &["GET"],
         ["subjects", _] => &["POST", "DELETE"],
         ["subjects", _, "versions"] => &["GET", "POST"],
@@ -46,6 +47,11 @@ impl Request<'_> {
             ["subjects", subject] => self.of_subject(keeper, method, subject),
             ["subjects", subject, "versions", rest @ ..] => self.of_versions(keeper, method, subject, rest),
             ["schemas", "ids", id, rest @ ..] => self.of_id(keeper, id, rest),
+            ["schemas", "guids", guid] => {
+                let registry = keeper.registry();
+                let stored = registry.schema_of_guid(guid)?;
+                Ok(answers::schema(stored, &stored.form(&self.text("format")?)?).into())
+            }
             ["schemas", ..] => self.schemas(keeper, &path),
             ["subjects"] => page(self, keeper.registry().subjects(&self.text("subjectPrefix")?, self.listing()?)),
             ["contexts"] => page(self, vec!["."]),
@@ -103,7 +109,9 @@ impl Request<'_> {
         };
         let (id, version) = keeper.change(register)?;
         // Clients take a text that stands here for the one that they sent, in whatever form that was.
-        Ok(json!({"id": id, "version": version}))
+        let registry = keeper.registry();
+        let guid = registry.schema(id).ok().map(|stored| &stored.guid);
+        Ok(json!({"id": id, "version": version, "guid": guid}))
     }
 
     fn of_id(&self, keeper: &Keeper, id: &str, rest: &[&str]) -> Answer<Value> {
