@@ -34,6 +34,7 @@ debezium() { # where a JDK and Debezium's jars are; `make debezium-compare` fetc
     cargo build --quiet -p tidewire-envelope --example debezium_rows
     "$TIDEWIRE_PYTHON" testbed/debezium/compare.py --binary "$binary" --decoder "$CARGO_TARGET_DIR/debug/examples/debezium_rows"
     "$TIDEWIRE_PYTHON" testbed/debezium/takeover.py --binary "$binary"
+    "$TIDEWIRE_PYTHON" testbed/debezium/topics.py --binary "$binary"
   else
     echo "0 passed, 0 failed, 1 skipped"
   fi

@@ -24,16 +24,16 @@ def work(url, rounds, start):
 
 
 class Engine:
-    def __init__(self, folder, pg, database):
+    def __init__(self, folder, pg, database, schemas="false", slot="debezium"):
         self.folder, self.offsets, self.events = folder, os.path.join(folder, "offsets.dat"), os.path.join(folder, "events")
         self.paths = subprocess.run([os.path.join(HERE, "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
         with open(os.path.join(folder, "connector"), "w") as f:
             f.write("\n".join(("name=inventory", "connector.class=io.debezium.connector.postgresql.PostgresConnector",
                 "offset.storage=org.apache.kafka.connect.storage.FileOffsetBackingStore", "offset.storage.file.filename=" + self.offsets,
                 "offset.flush.interval.ms=0", "topic.prefix=shop", "database.hostname=127.0.0.1", "database.port=%d" % pg.port,
-                "database.user=postgres", "database.password=x", "database.dbname=" + database, "plugin.name=pgoutput", "slot.name=debezium",
+                "database.user=postgres", "database.password=x", "database.dbname=" + database, "plugin.name=pgoutput", "slot.name=" + slot,
                 "publication.name=dbz_publication", "publication.autocreate.mode=filtered", "table.include.list=public.thing",
-                "snapshot.mode=initial", "converter.schemas.enable=false", "poll.interval.ms=20", "slot.drop.on.stop=false")))
+                "snapshot.mode=initial", "converter.schemas.enable=" + schemas, "poll.interval.ms=20", "slot.drop.on.stop=false")))
 
     def read(self, events):
         before = len(self.told())
@@ -42,12 +42,16 @@ class Engine:
         assert done.returncode == 0, done.stderr[-2000:]
         return self.told()[before:]
 
-    def told(self):
+    def lines(self):
+        """Key and value of each event."""
         if not os.path.exists(self.events):
             return []
         with open(self.events) as f:
-            lines = [line.rstrip("\n").split("\t", 1) for line in f]
-        return [(value["op"], value["before"], value["after"]) for value in (json.loads(v) for _, v in lines)]
+            return [tuple(line.rstrip("\n").split("\t", 1)) for line in f]
+
+    def told(self):
+        values = (json.loads(value) for _, value in self.lines())
+        return [(value["op"], value["before"], value["after"]) for value in (v.get("payload", v) for v in values)]
 
 
 def of_tidewire(run):

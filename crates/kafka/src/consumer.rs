@@ -63,6 +63,7 @@ pub(crate) enum Event<'a> {
         key: Option<&'a [u8]>,
         value: &'a [u8],
         header: Option<&'a [u8]>,
+        others: Headers<'a>,
         timestamp_ms: i64,
     },
     /// All visible messages below the offset have come.
@@ -76,6 +77,17 @@ pub(crate) enum Event<'a> {
         partition: u32,
         fault: Fault,
     },
+}
+
+/// A message's headers beside ours, looked at when somebody asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Headers<'a>(&'a c::rd_kafka_message_t);
+
+impl Headers<'_> {
+    pub fn has(&self, name: &CStr) -> bool {
+        // SAFETY: the message lives as long as this value.
+        unsafe { header(self.0, name).is_some() }
+    }
 }
 
 /// Messages that one poll brings at most.
@@ -219,7 +231,8 @@ unsafe fn event(m: &c::rd_kafka_message_t) -> Event<'_> {
         offset: m.offset.max(0) as u64,
         key: slice(m.key, m.key_len),
         value: slice(m.payload, m.len).unwrap_or(&[]),
-        header: header(m),
+        header: header(m, HEADER),
+        others: Headers(m),
         timestamp_ms: c::rd_kafka_message_timestamp(
             m,
             &mut c::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
@@ -231,12 +244,13 @@ unsafe fn slice<'a>(start: *mut c_void, len: usize) -> Option<&'a [u8]> {
     (!start.is_null()).then(|| std::slice::from_raw_parts(start as *const u8, len))
 }
 
-unsafe fn header(m: &c::rd_kafka_message_t) -> Option<&[u8]> {
+unsafe fn header<'a>(m: &'a c::rd_kafka_message_t, name: &CStr) -> Option<&'a [u8]> {
     let mut headers = null_mut();
     Fault::of(c::rd_kafka_message_headers(m, &mut headers)).is_none().then_some(())?;
     let (mut value, mut len) = (null(), 0);
-    Fault::of(c::rd_kafka_header_get_last(headers, HEADER.as_ptr(), &mut value, &mut len)).is_none().then_some(())?;
-    slice(value as *mut c_void, len)
+    Fault::of(c::rd_kafka_header_get_last(headers, name.as_ptr(), &mut value, &mut len)).is_none().then_some(())?;
+    // A header without a value is there all the same.
+    Some(slice(value as *mut c_void, len).unwrap_or(&[]))
 }
 
 /// A list of partitions in librdkafka's form.

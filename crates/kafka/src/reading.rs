@@ -332,7 +332,7 @@ impl Open {
                     }
                     begin.extend(merge.append(offset, ends, wants));
                 }
-                Event::Message { topic, partition, offset, key, value, header, timestamp_ms } => {
+                Event::Message { topic, partition, offset, key, value, header, timestamp_ms, .. } => {
                     let Some(part) = part(merge, known, topic, partition) else { return Ok(()) };
                     let (key, timestamp) = whole::content(key, header, timestamp_ms);
                     // What another program wrote comes right behind what it stands behind.

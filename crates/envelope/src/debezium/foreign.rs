@@ -36,18 +36,26 @@ impl Decoder {
     }
 
     /// The change in an envelope (without its schema), put at `place`. An update has a `before` with the key columns alone, unless the
-    /// table has full identity; its key may be another than that of `after`. Errors as those of `decode`.
-    pub fn decode_placed(&mut self, payload: &[u8], place: Place) -> Result<Change> {
+    /// table has full identity; its key may be another than that of `after`. `is_moved`: a create is the second half of a key change, and may lack
+    /// values that didn't change. Errors as those of `decode`.
+    pub fn decode_placed(&mut self, payload: &[u8], place: Place, is_moved: bool) -> Result<Change> {
         let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
         let mut template = std::mem::take(&mut self.template);
         let found = self.envelope(payload, &mut before, &mut after, &mut template);
         self.template = template;
-        let change = found.and_then(|found| self.placed(payload, found, place, [&before, &after]));
+        let change = found.and_then(|found| self.placed(payload, found, place, is_moved, [&before, &after]));
         (self.before, self.after) = (before, after);
         change
     }
 
-    fn placed(&mut self, payload: &[u8], found: Envelope<'_>, place: Place, rows: [&Slots; 2]) -> Result<Change> {
+    fn placed(
+        &mut self,
+        payload: &[u8],
+        found: Envelope<'_>,
+        place: Place,
+        is_moved: bool,
+        rows: [&Slots; 2],
+    ) -> Result<Change> {
         let op = found.op.ok_or_else(|| self.malformed("has no operation"))?;
         let ours = found.source.as_ref().is_some_and(|source| source.is_ours());
         let (notes_after, notes_before) = match found.has_after {
@@ -61,8 +69,8 @@ impl Decoder {
             taken[0] = Some(self.take_row(payload, rows[0], notes_before, says)?);
         }
         if found.has_after {
-            let is_new = op != Op::Update;
-            let absent = if is_new { self.terms.absent } else { Absent::Unchanged };
+            let absent = if op == Op::Update { Absent::Unchanged } else { self.terms.absent };
+            let is_new = op != Op::Update && !is_moved;
             let says = RowSays { ours, whole: true, absent, is_new };
             taken[1] = Some(self.take_row(payload, rows[1], notes_after, says)?);
         }
@@ -71,11 +79,11 @@ impl Decoder {
     }
 
     /// The same of a row without an envelope. `op`: as `Glance` told it.
-    pub fn decode_unwrapped_placed(&mut self, payload: &[u8], op: Op, place: Place) -> Result<Change> {
+    pub fn decode_unwrapped_placed(&mut self, payload: &[u8], op: Op, place: Place, is_moved: bool) -> Result<Change> {
         let mut slots = std::mem::take(&mut self.after);
         let row = self.fields(payload, &mut slots).and_then(|added| {
-            let is_new = matches!(op, Op::Create | Op::Read);
-            let absent = if is_new { self.terms.absent } else { Absent::Unchanged };
+            let is_new = matches!(op, Op::Create | Op::Read) && !is_moved;
+            let absent = if matches!(op, Op::Create | Op::Read) { self.terms.absent } else { Absent::Unchanged };
             let says = RowSays { ours: false, whole: true, absent, is_new };
             self.take_row(payload, &slots, &added.notes, says)
         });

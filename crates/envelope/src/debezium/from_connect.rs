@@ -256,7 +256,7 @@ mod tests {
             let described = Describes::of(glance.schema.unwrap(), Described::Envelope).unwrap();
             let own = Arc::new(Schema { columns: described.columns().cloned().collect(), ..(*table).clone() });
             let place = Place { position: Position::new(8, 2), time: 4 };
-            let read = described.decoder(&own, &Modes::default()).decode_placed(glance.payload, place).unwrap();
+            let read = described.decoder(&own, &Modes::default()).decode_placed(glance.payload, place, false).unwrap();
             assert_eq!((read.op, read.position, read.committed_at), (Op::Create, Position::new(8, 2), 4));
             assert_eq!(read.after.as_ref(), Some(&row), "{decimal} {time}");
             let names: Vec<&str> = own.columns.iter().map(|column| column.name.as_str()).collect();

@@ -78,7 +78,10 @@ fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<()
         }),
         Shape::Decimal { scale, .. } => some(push_decimal(raw, i32::from(*scale), out)),
         Shape::VariableDecimal => some(push_variable(raw, out)),
-        Shape::DecimalText => some(push_decimal_text(raw, out)),
+        Shape::DecimalText => some(match strict {
+            true => push_plain_decimal(raw, out),
+            false => push_decimal_text(raw, out),
+        }),
         Shape::DecimalDouble { scale } => push_double(raw, *scale, strict, out),
         Shape::Money { form, digits } => push_money(raw, *form, *digits, strict, out),
         Shape::Bytes(mode) => {
@@ -181,6 +184,17 @@ fn push_variable(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
         }
     }
     push_decimal(value?, i32::try_from(scale?).ok()?, out)
+}
+
+/// As a text, or as a number: either holds every digit. Nothing else is a decimal.
+fn push_plain_decimal(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if inside_quotes(raw).is_none() {
+        return decimal::parts(raw).map(|_| out.extend_from_slice(raw));
+    }
+    let start = out.len();
+    push_decimal_text(raw, out)?;
+    let text = &out[start..];
+    (decimal::parts(text).is_some() || matches!(text, b"NaN" | b"Infinity" | b"-Infinity")).then_some(())
 }
 
 fn push_decimal_text(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {

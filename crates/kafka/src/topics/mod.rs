@@ -6,6 +6,7 @@
 //!                                                                        with the offsets behind them as checkpoint
 //! ```
 
+mod fits;
 mod handle;
 mod order;
 mod reading;

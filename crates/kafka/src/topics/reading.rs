@@ -5,6 +5,7 @@ use crate::consumer::{Consumer, Event, Queue};
 use crate::topic_ids::topic_ids;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::CStr;
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 use tidewire_change::{Error, Position, Result};
@@ -20,6 +21,8 @@ pub(super) struct Record {
     pub value: Bytes,
     /// Microseconds since 1970 UTC.
     pub time: i64,
+    /// The row is one that had another key before.
+    pub is_moved: bool,
 }
 
 /// Up to where each partition goes.
@@ -72,6 +75,8 @@ pub(super) struct Reading {
     told: channel::Sender<Result<Raw>>,
 }
 
+/// Debezium's header of a create that is the second half of a key change.
+const OLD_KEY: &CStr = c"__debezium.oldkey";
 const POLL: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(5);
 /// What one batch has at most, about.
@@ -253,7 +258,7 @@ fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<Str
     match event {
         // Some may have been on their way when the topic was left.
         Event::Message { topic, .. } | Event::End { topic, .. } if left.contains(topic) => {}
-        Event::Message { topic, partition, offset, key, value, timestamp_ms, .. } => {
+        Event::Message { topic, partition, offset, key, value, timestamp_ms, others, .. } => {
             let Some(topic) = names.get(topic).cloned() else { return Ok(()) };
             raw.bytes += value.len() + key.map_or(0, <[u8]>::len);
             raw.records.push(Record {
@@ -263,6 +268,7 @@ fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<Str
                 key: key.map(Bytes::copy_from_slice),
                 value: Bytes::copy_from_slice(value),
                 time: timestamp_ms.max(0).saturating_mul(1000),
+                is_moved: others.has(OLD_KEY),
             });
         }
         Event::End { topic, partition, offset } => {

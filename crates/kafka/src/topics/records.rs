@@ -113,7 +113,8 @@ impl TopicsSource {
         };
         let table = self.table_of(record, &glance.facts);
         let lacks_its_schema = glance.schema.is_none() && self.topic(record).has_schemas;
-        let seen = Seen { table: table.clone(), op, glance, key, lacks_its_schema };
+        let is_moved = record.is_moved;
+        let seen = Seen { table: table.clone(), op, glance, key, lacks_its_schema, is_moved };
         let time = glance.facts.at.unwrap_or(record.time);
         let changes = self.tables.read(&seen, &self.config, Place { position: Position::ZERO, time })?;
         let placed = self.place(record, &glance.facts, op)?;

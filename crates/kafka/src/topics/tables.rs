@@ -3,6 +3,7 @@
 //! A table only grows: a column that messages have is added, one that they no longer have stays. So messages of two versions may lie in
 //! any order, and no value that was copied is dropped for one that came late.
 
+use super::fits::{holds, numbers_fit, retyped};
 use super::TopicsConfig as Config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(super) struct Seen<'a> {
     pub key: Option<&'a [u8]>,
     /// Others of its topic had a schema.
     pub lacks_its_schema: bool,
+    /// Its row had another key before: values that didn't change may be left out.
+    pub is_moved: bool,
 }
 
 /// Why a change can't be given out.
@@ -121,11 +124,15 @@ impl Tables {
         let (glance, op) = (&seen.glance, seen.op);
         let change = match (op, config.unwrapped) {
             (Op::Delete, false) if !glance.has_before => delete_by_key(&mut reader.decoder, seen, place),
-            (op, true) => reader.decoder.decode_unwrapped_placed(glance.payload, op, place),
-            _ => reader.decoder.decode_placed(glance.payload, place).and_then(|change| match (op, &change.before) {
-                // What a delete doesn't tell of its row, its key may.
-                (Op::Delete, Some(row)) if !has_key(&change, row) => delete_by_key(&mut reader.decoder, seen, place),
-                _ => Ok(change),
+            (op, true) => reader.decoder.decode_unwrapped_placed(glance.payload, op, place, seen.is_moved),
+            _ => reader.decoder.decode_placed(glance.payload, place, seen.is_moved).and_then(|change| {
+                match (op, &change.before) {
+                    // What a delete doesn't tell of its row, its key may.
+                    (Op::Delete, Some(row)) if !has_key(&change, row) => {
+                        delete_by_key(&mut reader.decoder, seen, place)
+                    }
+                    _ => Ok(change),
+                }
             }),
         };
         let extra = reader.decoder.passed_over();
@@ -277,8 +284,13 @@ impl Table {
         let mut key = Vec::new();
         for change in changes.iter().filter(|change| change.op != Op::Truncate) {
             change_key(change, &mut key)?;
+            change.after.as_ref().map_or(Ok(()), |row| numbers_fit(&change.schema, row))?;
             if change.op == Op::Create && change.after.as_ref().is_some_and(Row::has_unchanged) {
-                return Err(Error::malformed("a new row lacks values").into());
+                return Err(Error::malformed("a row got another key, and values of it that didn't change aren't told")
+                    .hint(
+                        "REPLICA IDENTITY FULL at the source tells them; have the connector take a snapshot of the row",
+                    )
+                    .into());
             }
             let is_partial = match change.op {
                 Op::Update => change.before.is_none(),
@@ -374,26 +386,6 @@ fn of_columns(table: &TableName, columns: Vec<Column>, keyed: &[String]) -> Resu
         false => (Key::Columns(key), Identity::Default),
     };
     Ok(Schema { table: table.clone(), columns, key, identity, source_id: 1 })
-}
-
-/// Every value of the second is one of the first, printed alike.
-fn holds(wide: &Kind, narrow: &Kind) -> bool {
-    use Kind::*;
-    match (wide, narrow) {
-        (Int32 | Int64, Int16) | (Int64, Int32) => true,
-        (Numeric { precision_scale: None }, Numeric { .. }) => true,
-        (Numeric { precision_scale: Some((wide, scale)) }, Numeric { precision_scale: Some((narrow, of)) }) => {
-            scale == of && wide >= narrow
-        }
-        (wide, narrow) => wide == narrow,
-    }
-}
-
-fn retyped(table: &TableName, known: &Column, column: &Column) -> Error {
-    let (was, is) = (&known.ty.name, &column.ty.name);
-    Error::malformed(format!("column `{}` of {table} was {was} and is {is} here", known.name))
-        .hint("values of both can't stand in one column: have the topic written anew, under another name")
-        .on_table(table)
 }
 
 fn passed_over(name: &str) -> String {
