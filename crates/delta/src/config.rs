@@ -31,6 +31,8 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// Entries of an index that are kept in memory (48 bytes each) before they become a file, per table.
     pub index_entries: usize,
+    /// The same of all tables together: about 100 bytes each.
+    pub index_entries_all: usize,
     pub tables: TableRules,
     /// How many buckets tables have that are made from now on: files of keys of one hash each.
     pub buckets: u32,
@@ -119,6 +121,7 @@ impl Config {
             index_dir: None,
             buffer_bytes: 8 << 20,
             index_entries: 48 * 1024,
+            index_entries_all: 400_000,
             tables: TableRules::default(),
             buckets: 1,
             share: None,

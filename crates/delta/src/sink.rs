@@ -6,7 +6,7 @@ use crate::cuts::Cuts;
 use crate::held::Held;
 use crate::noted::{Noted, NotedTable};
 use crate::store::{of_the_system, Store};
-use crate::table::{folder_of, Committed, Found, Owned};
+use crate::table::{folder_of, memory, Committed, Found, Owned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -90,6 +90,8 @@ pub struct Sizes {
     /// Rows of the files that are struck.
     pub struck: u64,
     pub index_entries: usize,
+    /// Of them in memory.
+    pub index_unsaved: usize,
     pub index_bytes: u64,
 }
 
@@ -259,6 +261,9 @@ impl Lake {
                 all.rows += committed.rows;
                 all.bytes += committed.bytes;
             }
+        }
+        for (topic, failed) in memory::bound(&mut self.tables, self.config.index_entries_all) {
+            self.watch(&topic, failed)?;
         }
         let held = self.tables.keys().chain(self.refused.keys());
         let noted = self.held.note(&self.store, &self.config, held).and_then(|()| self.note(progress));

@@ -294,7 +294,13 @@ impl Index {
         }
     }
 
-    fn thaw(&mut self) -> Result<()> {
+    /// Committed entries that lie in memory.
+    pub fn unsaved(&self) -> usize {
+        self.memtable.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.entries.len())
+    }
+
+    /// Waits until what `save` has begun to write is written.
+    pub fn thaw(&mut self) -> Result<()> {
         let Some(frozen) = self.frozen.take() else { return Ok(()) };
         self.runs.extend(join(frozen.writer)?.map(Arc::new));
         self.covers(frozen.stamp)

@@ -7,6 +7,7 @@ mod fetch;
 mod files;
 mod flush;
 mod foreign;
+pub mod memory;
 mod neighbours;
 mod owned;
 mod partitions;

@@ -82,7 +82,8 @@ impl Owned {
     }
 
     pub fn sizes(&self) -> Sizes {
-        let mut all = Sizes { files: 0, rows: 0, struck: 0, index_entries: 0, index_bytes: 0 };
+        let mut all =
+            Sizes { files: 0, rows: 0, struck: 0, index_entries: 0, index_unsaved: self.unsaved(), index_bytes: 0 };
         for part in &self.parts {
             let ((files, rows), (index_entries, index_bytes)) = (part.size(), part.index_size());
             all.files += files;
@@ -155,6 +156,18 @@ impl Owned {
             rows.push(change);
         }
         Ok(rows)
+    }
+
+    pub fn unsaved(&self) -> usize {
+        self.parts.iter().map(Table::unsaved).sum()
+    }
+
+    pub fn save_index(&mut self) -> Result<()> {
+        self.parts.iter_mut().try_for_each(Table::save_index)
+    }
+
+    pub fn wait_for_index(&mut self) -> Result<()> {
+        self.parts.iter_mut().try_for_each(Table::wait_for_index)
     }
 
     /// Commits part after part: what one has committed stands, whatever becomes of the next.

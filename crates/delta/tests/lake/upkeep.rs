@@ -127,3 +127,46 @@ async fn a_merge_that_is_due_at_a_start_before_anything_is_written_brings_no_row
         assert_eq!(inspect(&config, &schema, None).await.0, expected, "round {round}");
     }
 }
+
+#[tokio::test]
+async fn what_the_indexes_of_many_tables_hold_in_memory_is_bounded_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::new(folder.path(), "p", "lake");
+    (config.index_entries, config.index_entries_all) = (1000, 100);
+    let schemas: Vec<_> = (0..20)
+        .map(|n| {
+            schema(
+                &format!("t{n}"),
+                vec![column("id", Kind::Int64, 1), column("v", Kind::Text, 2)],
+                Key::Columns(vec![0]),
+            )
+        })
+        .collect();
+    let rows = |n: u64, commit: u64| (0..=n).map(move |i| (i * 7 + commit) % 40);
+    let mut expected: Vec<std::collections::BTreeMap<String, Values>> = vec![Default::default(); schemas.len()];
+    for life in 0..3 {
+        let mut sink = open(&config).await;
+        for commit in life * 10 + 1..=life * 10 + 10 {
+            let mut offsets = progress(&schemas[0], commit, commit);
+            for (n, schema) in schemas.iter().enumerate() {
+                let ids: std::collections::BTreeSet<u64> = rows(n as u64, commit).collect();
+                for id in &ids {
+                    let row = vec![Some(id.to_string()), Some(format!("n{commit}"))];
+                    expected[n].insert(id.to_string(), row);
+                }
+                write(&mut sink, schema, ids.into_iter().map(|id| one(schema, commit, id)).collect()).await;
+                offsets.offsets.extend(progress(schema, commit, commit).offsets);
+            }
+            sink.commit(&offsets).await.unwrap();
+            let sizes = sink.sizes().await.unwrap();
+            assert!(sizes.values().map(|size| size.index_unsaved).sum::<usize>() <= 100);
+            assert!(commit < 2 || sizes.values().map(|size| size.index_entries).sum::<usize>() > 100);
+        }
+    }
+    for (schema, expected) in schemas.iter().zip(&expected) {
+        let mut wanted: Vec<Values> = expected.values().cloned().collect();
+        wanted.sort();
+        assert_eq!(inspect(&config, schema, None).await.0, wanted, "{}", schema.table);
+        validator::check(&folder_of(&config, schema));
+    }
+}
