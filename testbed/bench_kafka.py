@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """PostgreSQL -> Kafka in Debezium's JSON, beside Debezium's embedded engine on the same log, as ratios in one run.
 
-    testbed/bench_kafka.py [--repeats 3] [--changes 1000000] [--only capture,latency]
+    testbed/bench_kafka.py [--repeats 3] [--changes 1000000] [--only capture,latency,deliver]
 
 capture   W1 (see bench.py) waits in a slot: `tidewire capture` (JSON without schemas, acks=all, a transaction an append, lz4) into a broker
           on this machine, beside Debezium 3.6's embedded engine with Kafka's own producer (acks=all, idempotent, lz4).
 latency   2,000 single-row transactions/s for 20 s with synchronous_commit=on: the commit's time -> a consumer of Kafka's own client that
           reads what is committed; beside Debezium at poll.interval.ms=1.
+deliver   as many changes of 8 tables on the bus, in our own form: two `tidewire deliver` processes of one group into a lake, the rate of both;
+          then one of them is killed under 200 transactions/s over all tables: how long its tables had no commit.
 Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
 """
-import argparse, json, os, shutil, statistics, subprocess, sys, time
+import argparse, glob, json, os, shutil, statistics, subprocess, sys, threading, time, urllib.request
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server
 from bench import Bench, ROOT
@@ -147,11 +149,84 @@ class KafkaBench(Bench):
                                              "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 20 * 100)})
 
 
+    def member(self, config):
+        """A process that delivers to the lake, and what it says of it."""
+        http = "127.0.0.1:%d" % server.free_port()
+        process = subprocess.Popen([self.o.binary, "deliver", config, "--sink", "lake", "--http", http], stdout=subprocess.DEVNULL)
+
+        def lake():
+            try:
+                with urllib.request.urlopen("http://%s/status" % http, timeout=5) as answer:
+                    return json.load(answer)["sinks"][0]
+            except OSError:
+                return {}
+        return process, lake
+
+    def deliver(self):
+        tables, n, figures = ["s%d" % i for i in range(8)], self.o.changes // 8, []
+        for i in range(self.o.repeats):
+            self.make_bench(*["CREATE TABLE %s (id bigint PRIMARY KEY, v text, n int)" % t for t in tables])
+            bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": "shared%d" % i, "partitions": 4, "group": {"session_timeout": "1500ms"}}}
+            config = self.config("shared%d" % i, "bench", bus=bus)
+            capturing = self.run_part("capture", config)
+            wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
+            for t in tables:
+                self.sql("INSERT INTO %s SELECT g, md5(g::text), 0 FROM generate_series(1, %d) g" % (t, n))
+            end = lsn(self.sql("SELECT pg_current_wal_insert_lsn()::text"))
+            wait("all is on the bus", lambda: self.durable(config, end), pause=0.02)
+            began = time.time()
+            (one, of_one), (other, of_other) = self.member(config), self.member(config)
+            rows = lambda: of_one().get("rows_applied", 0) + of_other().get("rows_applied", 0)
+            wait("all rows are in the lake", lambda: rows() >= n * 8, pause=0.05)
+            seconds = time.time() - began
+            wait("both have a part", lambda: len(of_one().get("shares", [])) == len(of_other().get("shares", [])) == 4, pause=0.05)
+            figures.append((n * 8 / seconds, *self.killed(config, tables, other, of_other, of_one)))
+            for process in (one, capturing):
+                process.terminate()
+                process.wait()
+            reads = "SELECT active FROM pg_replication_slots WHERE slot_name = 'tw_shared%d'" % i
+            wait("nobody reads it", lambda: not self.sql(reads))
+            self.sql("SELECT pg_drop_replication_slot('tw_shared%d')" % i)
+        self.report("deliver", {"changes": n * 8, "two processes rows/s, start included": spread([f[0] for f in figures]),
+                                "longest pause of a killed process's tables s": spread([f[1] for f in figures]),
+                                "of the other tables s": spread([f[2] for f in figures]), "copies that differ at the end": sum(f[3] for f in figures)})
+
+    def killed(self, config, tables, process, lake, of_other):
+        """Kills it under load. The longest time without a commit of its tables and of the others, and whether a copy differs at last."""
+        moved, ends, ticks = set(t.split(".")[1] for t in lake()["shares"]), threading.Event(), [0]
+
+        def load():
+            c = self.pg.connect("bench")
+            k, began = c.cursor(), time.time()
+            while not ends.is_set():
+                time.sleep(max(0, began + ticks[0] / 200 - time.time()))
+                ticks[0] += 1
+                k.execute("; ".join("INSERT INTO %s VALUES (%d, 'tick', 1)" % (t, 10**9 + ticks[0]) for t in tables))
+            c.close()
+        loading = threading.Thread(target=load)
+        loading.start()
+        time.sleep(5)
+        began = time.time()
+        process.kill()
+        process.wait()
+        wait("its tables go on", lambda: len(of_other().get("shares", [])) == len(tables), pause=0.05)
+        time.sleep(5)
+        ends.set()
+        loading.join()
+        lake = os.path.join(os.path.dirname(config), "lake", "public")
+        commits = lambda t: sorted(os.path.getmtime(f) for f in glob.glob(os.path.join(lake, t, "_delta_log", "*[0-9].json")))
+        pause = lambda t: max(b - a for a, b in zip(commits(t), commits(t)[1:]) if b > began - 1)
+        compared = subprocess.run([self.o.binary, "reconcile", config, "--sink", "lake", "--json"], capture_output=True, text=True)
+        told = json.loads(compared.stdout)
+        lacking = 0 if told["equal"] else 1
+        return max(map(pause, moved)), max(map(pause, set(tables) - moved)), lacking
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--repeats", type=int, default=3)
     a.add_argument("--changes", type=int, default=1_000_000)
-    a.add_argument("--only", default="capture,latency")
+    a.add_argument("--only", default="capture,latency,deliver")
     a.add_argument("--json")
     a.add_argument("--binary", default=os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "tidewire"))
     b = KafkaBench(a.parse_args())

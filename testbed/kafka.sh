@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Gets Apache Kafka (its jars, by Maven) into the user's cache and prints their folder. With a command it starts one broker in a folder
 # (KRaft, loopback, free ports, small heap) and prints its address once it answers. What stands in TIDEWIRE_KAFKA_PROPERTIES is added to
-# its properties when the folder is new.
+# its properties when the folder is new. One of several brokers (`ports` gives free ports): TIDEWIRE_KAFKA_NODE is its number,
+# TIDEWIRE_KAFKA_PORTS its port and the controller's, TIDEWIRE_KAFKA_VOTERS all controllers; they are started at once.
 #   testbed/kafka.sh
 #   testbed/kafka.sh start FOLDER    it runs until  testbed/kafka.sh stop FOLDER
+#   testbed/kafka.sh ports COUNT
 #   testbed/kafka.sh run FOLDER      until standard input ends: then the folder goes, too. A line `stop` or `kill` keeps it
 set -euo pipefail
 version=${TIDEWIRE_KAFKA_VERSION:-4.4.0}
@@ -54,13 +56,13 @@ PY
 }
 
 configure() { # folder
-  local port controller
+  local port controller node=${TIDEWIRE_KAFKA_NODE:-1}
   mkdir -p "$1"
-  read -r port controller < <(free_ports 2)
+  read -r port controller < <([ -n "${TIDEWIRE_KAFKA_PORTS:-}" ] && echo "$TIDEWIRE_KAFKA_PORTS" || free_ports 2)
   cat > "$1/server.properties" <<CONF
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:$controller
+node.id=$node
+controller.quorum.voters=${TIDEWIRE_KAFKA_VOTERS:-1@127.0.0.1:$controller}
 listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
@@ -73,6 +75,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=500
 auto.create.topics.enable=false
 ${TIDEWIRE_KAFKA_PROPERTIES//PORT/$port}
 CONF
@@ -121,6 +124,7 @@ case "${1:-}" in
   "") get; echo "$libs" ;;
   start) get; start "$(realpath -m "${2:?a folder}")" ;;
   stop) end TERM "${2:?a folder}" ;;
+  ports) free_ports "${2:?a number}" ;;
   run) get; run "$(realpath -m "${2:?a folder}")" ;;
-  *) echo "usage: testbed/kafka.sh [start FOLDER | stop FOLDER | run FOLDER]" >&2; exit 2 ;;
+  *) echo "usage: testbed/kafka.sh [start FOLDER | stop FOLDER | run FOLDER | ports COUNT]" >&2; exit 2 ;;
 esac

@@ -127,6 +127,18 @@ fn replicas_at_the_source(config: &Config) -> impl Iterator<Item = (&str, Option
     })
 }
 
+/// May several processes write it, each some of its tables? A PostgreSQL sink takes whole transactions of the source, over all tables.
+fn is_shared(config: &Config, sink: &SinkConfig) -> bool {
+    let has_group = matches!(&config.bus, Bus::Kafka(kafka) if kafka.group.is_some());
+    has_group && matches!(sink.kind, SinkKind::Delta { .. })
+}
+
+/// The part of a sink that keeps the table of one topic.
+fn open_part(config: &Config, sink: &SinkConfig, topic: &str) -> Result<Box<dyn Sink>> {
+    let settings = delta_config(config, sink)?;
+    Ok(Box::new(DeltaSink::new(tidewire_delta::Config { only: Some(topic.to_string()), ..settings })))
+}
+
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
     Ok(match &sink.kind {
         SinkKind::Delta { .. } => Box::new(DeltaSink::new(delta_config(config, sink)?)),
@@ -144,7 +156,14 @@ fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<Str
 fn inspect(config: &Config, sink: Option<&SinkConfig>) -> Result<Box<dyn Inspect>> {
     Ok(match sink.map(|sink| (sink, &sink.kind)) {
         None => Box::new(PostgresInspect::source(&source_config(config, Budget::new(0))?)),
-        Some((sink, SinkKind::Delta { .. })) => Box::new(DeltaInspect::new(delta_config(config, sink)?)),
+        Some((sink, SinkKind::Delta { .. })) => {
+            let settings = delta_config(config, sink)?;
+            Box::new(if is_shared(config, sink) {
+                DeltaInspect::of_shared(settings)
+            } else {
+                DeltaInspect::new(settings)
+            })
+        }
         Some((sink, SinkKind::Postgres { url, schema })) => {
             Box::new(PostgresInspect::sink(replica(config, sink, url, schema)?))
         }

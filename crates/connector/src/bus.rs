@@ -83,4 +83,36 @@ pub trait BusReader: Send {
     }
     /// All before `progress` is durable in the sink: the bus may drop it by its retention.
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>>;
+    /// What parts of a sink hold, each for its own topics, as one progress that `seek` takes: it goes on where the least of them is.
+    fn joined(&self, parts: Vec<Progress>) -> Progress {
+        let lowest = parts.iter().map(|part| part.boundary).min_by_key(|boundary| boundary.position);
+        let offsets = parts.into_iter().flat_map(|part| part.offsets).collect();
+        Progress { boundary: lowest.unwrap_or_default(), offsets }
+    }
+    /// These topics aren't wanted any more: at once, without another `seek`.
+    fn leave(&mut self, topics: &[String]) -> Result<()> {
+        let _ = topics;
+        Ok(())
+    }
+}
+
+/// What of a sink's tables this process writes: agreed on with the other processes that write the same sink.
+pub trait Membership: Send {
+    /// Waits for the next change. Cancel-safe.
+    fn next(&mut self) -> BoxFuture<'_, Result<Move>>;
+    /// What `Move::Asked` named is written up to a boundary and committed: another process may have it.
+    fn release(&mut self, topics: Vec<String>) -> Result<()>;
+    /// The others needn't wait until this process is taken for dead. Everything is committed.
+    fn leave(&mut self) -> BoxFuture<'_, ()>;
+}
+
+/// Topics of tables, in `topic_of`'s form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// They are ours from now on. Whoever had them before may still believe that he has.
+    Ours(Vec<String>),
+    /// Others are to have them: commit, then `release`.
+    Asked(Vec<String>),
+    /// Others may have them already: what isn't committed is thrown away.
+    Lost(Vec<String>),
 }

@@ -164,3 +164,18 @@ pub struct SinkStatus {
     pub bytes_written: u64,
     pub last_commit: Option<Duration>,
 }
+
+impl SinkStatus {
+    /// The sum of what two parts of a sink did.
+    pub fn with(&self, other: &SinkStatus) -> SinkStatus {
+        SinkStatus {
+            connected: self.connected || other.connected,
+            commits: self.commits + other.commits,
+            rows_applied: self.rows_applied + other.rows_applied,
+            rows_stale: self.rows_stale + other.rows_stale,
+            rows_incomplete: self.rows_incomplete + other.rows_incomplete,
+            bytes_written: self.bytes_written + other.bytes_written,
+            last_commit: self.last_commit.max(other.last_commit),
+        }
+    }
+}

@@ -38,6 +38,14 @@ pub trait Sink: Send {
     fn open(&mut self) -> BoxFuture<'_, Result<()>>;
     /// What the sink holds, as stored beside the rows; empty when it is new.
     fn committed(&mut self) -> BoxFuture<'_, Result<Progress>>;
+    /// The same of each of its parts that keep their own, with the topic of a part's table.
+    fn parts(&mut self) -> BoxFuture<'_, Result<Vec<(Option<String>, Progress)>>> {
+        Box::pin(async { Ok(vec![(None, self.committed().await?)]) })
+    }
+    /// Another process writes these tables from now on; of theirs nothing waits for a commit, or it is thrown away.
+    fn leave(&mut self, topics: &[String]) {
+        let _ = topics;
+    }
     /// Tables that the sink once held and that are gone, though the source never dropped them: as found by the last `open`.
     /// What comes makes them anew; the first commit forgets that they were missing.
     fn missing(&self) -> Vec<TableName> {
@@ -76,6 +84,11 @@ pub trait Inspect: Send {
     /// says that all that it saw committed at or below it; a sink says that it held everything up to it.
     fn scan<'a>(&'a mut self, scan: &'a Scan, each: &'a mut (dyn FnMut(Row) + Send))
         -> BoxFuture<'a, Result<Position>>;
+    /// Up to where the copy of a table holds everything, by what stands beside its rows. None: only the process that writes it knows.
+    fn holds<'a>(&'a mut self, table: &'a TableName) -> BoxFuture<'a, Result<Option<Position>>> {
+        let _ = table;
+        Box::pin(async { Ok(None) })
+    }
     /// The current schemas of the tables that it has.
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>>;
 }

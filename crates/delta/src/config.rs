@@ -22,6 +22,9 @@ pub struct Config {
     /// Tells this pipeline from another one of the same name that follows the same source from another journal: of the two only one
     /// may write. None: nobody looks.
     pub instance: Option<String>,
+    /// The topic of the one table that this sink keeps; others of the lake are kept by other sinks, in this process or elsewhere.
+    /// What is noted beside the table then has files of its own. None: all tables.
+    pub only: Option<String>,
     /// How long an instance must have been silent before another one goes on in its place.
     pub lease: Duration,
     /// Where the indexes lie, a folder a table. None: in `_tidewire` inside of each table, which readers and vacuum of other
@@ -117,6 +120,7 @@ impl Config {
             pipeline: pipeline.into(),
             sink: sink.into(),
             instance: None,
+            only: None,
             lease: Duration::from_secs(60),
             index_dir: None,
             buffer_bytes: 8 << 20,
@@ -184,6 +188,20 @@ impl Config {
 
     pub(crate) fn now(&self) -> i64 {
         (self.clock)()
+    }
+
+    /// The name of a file in which something is noted of the whole lake, or of the one table.
+    pub(crate) fn note_name(&self, what: &str) -> String {
+        let stem = self.note_stem(what);
+        match &self.only {
+            Some(topic) => format!("{stem}~{}.json", topic::escape(topic)),
+            None => format!("{stem}.json"),
+        }
+    }
+
+    pub(crate) fn note_stem(&self, what: &str) -> String {
+        let name = self.own_file(what);
+        name.strip_suffix(".json").unwrap_or(&name).to_string()
     }
 
     pub(crate) fn owner(&self) -> String {

@@ -1,7 +1,10 @@
 use crate::config::Config;
+use crate::noted;
 use crate::store::Store;
 use std::collections::BTreeSet;
 use tidewire_change::{Error, Result};
+
+const NAME: &str = "tables";
 
 /// Topics of the tables that the lake holds, those that are refused among them; kept in a file. It is written durably, unlike
 /// the progress: that a table was here and is gone has to be noticed after a power cut, too.
@@ -12,11 +15,30 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Those of a lake that several processes share are noted each by itself.
     pub fn read(store: &Store, config: &Config) -> Result<Held> {
-        let name = Held::name(config);
-        let Some(bytes) = store.read(&name)? else { return Ok(Held::default()) };
+        let stem = config.note_stem(NAME);
+        let own = config.note_name(NAME);
+        let Some(only) = &config.only else {
+            let mut held = Held::read_named(store, &own)?;
+            for name in noted::parts(store, &stem)? {
+                held.add(Held::read_named(store, &name)?.topics.into_iter());
+            }
+            return Ok(held);
+        };
+        let mut held = Held::read_named(store, &own)?;
+        if !held.is_written {
+            held.add(
+                Held::read_named(store, &format!("{stem}.json"))?.topics.into_iter().filter(|topic| topic == only),
+            );
+        }
+        Ok(held)
+    }
+
+    fn read_named(store: &Store, name: &str) -> Result<Held> {
+        let Some(bytes) = store.read(name)? else { return Ok(Held::default()) };
         let topics = serde_json::from_slice(&bytes).map_err(|e| {
-            Error::invalid(format!("{}: not a list of tables: {e}", store.place(&name)))
+            Error::invalid(format!("{}: not a list of tables: {e}", store.place(name)))
                 .hint("remove the file; then compare: tidewire reconcile pipeline.yaml --repair")
         })?;
         Ok(Held { topics, is_written: true })
@@ -46,12 +68,8 @@ impl Held {
         }
         let topics: BTreeSet<String> = topics.cloned().collect();
         let bytes = serde_json::to_vec(&topics).map_err(|e| Error::bug("a list has no JSON form").caused_by(e))?;
-        store.put(&Held::name(config), &bytes)?;
+        store.put(&config.note_name(NAME), &bytes)?;
         *self = Held { topics, is_written: true };
         Ok(())
-    }
-
-    fn name(config: &Config) -> String {
-        config.own_file("tables")
     }
 }

@@ -13,7 +13,7 @@ use arrow_array::Array;
 use roaring::RoaringBitmap;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tidewire_change::{topic::topic_of, Error, Key, Position, Result, Row, Schema};
+use tidewire_change::{topic::topic_of, Error, ErrorKind, Key, Position, Result, Row, Schema, TableName};
 use tidewire_connector::{BoxFuture, Inspect, Scan};
 use tokio::sync::mpsc;
 
@@ -23,11 +23,17 @@ const ROWS_AT_ONCE: usize = 4096;
 /// Reads the lake's tables as they are, on its own: another process may be writing them.
 pub struct DeltaInspect {
     config: Arc<Config>,
+    is_shared: bool,
 }
 
 impl DeltaInspect {
     pub fn new(config: Config) -> DeltaInspect {
-        DeltaInspect { config: Arc::new(config) }
+        DeltaInspect { config: Arc::new(config), is_shared: false }
+    }
+
+    /// Several processes write the lake: how far a table is stands beside it.
+    pub fn of_shared(config: Config) -> DeltaInspect {
+        DeltaInspect { config: Arc::new(config), is_shared: true }
     }
 }
 
@@ -46,6 +52,19 @@ impl Inspect for DeltaInspect {
             }
             reading.await.unwrap_or_else(|e| Err(Error::bug("the task that reads a table panicked").caused_by(e)))
         })
+    }
+
+    fn holds<'a>(&'a mut self, table: &'a TableName) -> BoxFuture<'a, Result<Option<Position>>> {
+        let (config, table) = (self.config.clone(), table.clone());
+        match self.is_shared {
+            false => Box::pin(async { Ok(None) }),
+            true => Box::pin(blocking(move || match View::of(&config, &table) {
+                Ok(view) => Ok(Some(view.holds())),
+                // Whoever waits for it waits until it is made.
+                Err(error) if error.kind() == ErrorKind::Lost => Ok(Some(Position::default())),
+                Err(error) => Err(error),
+            })),
+        }
     }
 
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>> {
@@ -77,26 +96,37 @@ struct View {
     state: State,
     mark: Mark,
     layout: Layout,
+    /// What was noted beside the table.
+    noted: Option<Position>,
 }
 
 fn read_table(config: &Config, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<Position> {
-    // Read first: all that it says was in the table before the table was looked at.
-    let noted = Noted::read(&config.lake(), config)?;
-    let store = config.lake().below(&folder_of(&scan.schema.table));
-    let place = store.root();
-    let table = &scan.schema.table;
-    let missing = || Error::lost(format!("{place}: there is no table {table}")).on_table(table);
-    let foreign = || Error::invalid(format!("{place} isn't a table that Tidewire made for {table}"));
-    let state = State::load(&store, None)?.ok_or_else(missing)?;
-    let (mark, layout) = read_domains(&state, &place)?.ok_or_else(foreign)?;
-    let view = View { store, state, mark, layout };
+    let view = View::of(config, &scan.schema.table)?;
     view.send_rows(scan, sender)?;
-    let covered = noted.covers(&topic_of(&scan.schema.table), &view.state.metadata.id, view.state.version);
-    let position = view.mark.boundary.position;
-    Ok(if covered { position.max(noted.boundary.position) } else { position })
+    Ok(view.holds())
 }
 
 impl View {
+    fn of(config: &Config, table: &TableName) -> Result<View> {
+        let topic = topic_of(table);
+        // Read first: all that they say was in the table before the table was looked at.
+        let notes = Noted::read_all(&config.lake(), &Config { only: Some(topic.clone()), ..config.clone() })?;
+        let store = config.lake().below(&folder_of(table));
+        let place = store.root();
+        let missing = || Error::lost(format!("{place}: there is no table {table}")).on_table(table);
+        let foreign = || Error::invalid(format!("{place} isn't a table that Tidewire made for {table}"));
+        let state = State::load(&store, None)?.ok_or_else(missing)?;
+        let (mark, layout) = read_domains(&state, &place)?.ok_or_else(foreign)?;
+        let covers = |noted: &Noted| noted.covers(&topic, &state.metadata.id, state.version);
+        let noted = notes.iter().filter(|noted| covers(noted)).map(|noted| noted.boundary.position).max();
+        Ok(View { store, state, mark, layout, noted })
+    }
+
+    /// Up to where all is there.
+    fn holds(&self) -> Position {
+        self.mark.boundary.position.max(self.noted.unwrap_or_default())
+    }
+
     fn send_rows(&self, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<()> {
         let decoder = self.decoder(&scan.schema, 0..scan.schema.columns.len());
         let keys = scan.keys.as_ref().map(|keys| KeyFilter::new(self, &scan.schema, keys)).transpose()?;

@@ -141,44 +141,47 @@ impl Lake {
     fn open(&mut self) -> Result<()> {
         self.config.check_share()?;
         self.store.make_folder("_tidewire")?;
-        let noted = Noted::read(&self.store, &self.config)?;
-        noted.check_owner(&self.config)?;
+        let all = Noted::read_all(&self.store, &self.config)?;
+        all.iter().try_for_each(|noted| noted.check_owner(&self.config))?;
         self.tables.clear();
         self.refused.clear();
         // Found out now, not at the first commit.
         self.store.check_writable()?;
-        for schema in self.store.folders("")? {
-            for table in self.store.folders(&schema)? {
-                let folder = format!("{schema}/{table}");
-                if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
-                    let store = self.store.below(&folder);
-                    // What others keep beside ours is none of our business.
-                    match Owned::find(store, self.config.clone()) {
-                        Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), table)),
-                        Ok(_) => {}
-                        Err(error) => drop(self.refuse(&topic_of_folder(&folder), error)?),
-                    }
+        for folder in self.folders()? {
+            if self.store.folders(&folder)?.iter().any(|name| name == crate::log::FOLDER) {
+                let store = self.store.below(&folder);
+                // What others keep beside ours is none of our business.
+                match Owned::find(store, self.config.clone()) {
+                    Ok(Found::Ours(table)) => drop(self.tables.insert(table.topic().to_string(), table)),
+                    Ok(_) => {}
+                    Err(error) => drop(self.refuse(&topic_of_folder(&folder), error)?),
                 }
             }
         }
+        let end = |topic: &String, table: &Owned| all.iter().find_map(|noted| noted.check_end(topic, table).err());
+        let cut = |(topic, table): (&String, &Owned)| Some((topic.clone(), end(topic, table)?));
+        let cut: Vec<_> = self.tables.iter().filter_map(cut).collect();
+        let mut noted = Noted::joined(all, &self.tables);
         for (topic, table) in &mut self.tables {
             let (id, version) = table.id_and_version();
             if noted.covers(topic, id, version) {
                 table.has_passed(noted.boundary.position);
             }
         }
-        let cut = |(topic, table): (&String, &Owned)| Some((topic.clone(), noted.check_end(topic, table).err()?));
-        let cut: Vec<_> = self.tables.iter().filter_map(cut).collect();
         cut.into_iter().try_for_each(|(topic, error)| self.refuse(&topic, error).map(drop))?;
+        if let Some(only) = &self.config.only {
+            noted.tables.retain(|topic, _| topic == only);
+            noted.refused.retain(|(topic, ..)| topic == only);
+        }
         self.noted = noted;
         self.held = Held::read(&self.store, &self.config)?;
         self.held.add(self.noted.tables.keys().cloned());
         self.held.add(self.noted.refused.iter().map(|(topic, ..)| topic.clone()));
         let gone = self.held.topics().filter(|topic| !self.is_held(topic));
         self.missing = gone.filter_map(topic::table_of).collect();
-        // Of several owners none knows a version that holds what all of them have up to a point.
-        let cuts = self.config.share.is_none().then(|| Cuts::open(&self.config));
-        self.cuts = cuts.and_then(|cuts| cuts.map_err(|e| tracing::warn!("{e}")).ok());
+        // What belongs together of several tables, or of a table with several owners, only a process that keeps all knows.
+        let keeps_all = self.config.only.is_none() && self.config.share.is_none();
+        self.cuts = keeps_all.then(|| Cuts::open(&self.config).map_err(|e| tracing::warn!("{e}")).ok()).flatten();
         self.broken = false;
         match self.refused.iter().find(|(topic, _)| !self.told.contains(*topic)) {
             Some((topic, refusal)) => {
@@ -187,6 +190,18 @@ impl Lake {
             }
             None => Ok(()),
         }
+    }
+
+    /// Where tables may lie.
+    fn folders(&self) -> Result<Vec<String>> {
+        if let Some(only) = &self.config.only {
+            return Ok(topic::table_of(only).iter().map(folder_of).collect());
+        }
+        let mut all = Vec::new();
+        for schema in self.store.folders("")? {
+            all.extend(self.store.folders(&schema)?.into_iter().map(|table| format!("{schema}/{table}")));
+        }
+        Ok(all)
     }
 
     fn is_held(&self, topic: &str) -> bool {

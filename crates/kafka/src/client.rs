@@ -20,6 +20,14 @@ pub(crate) struct Client {
 // SAFETY: librdkafka's handles may be used from any thread.
 unsafe impl Send for Client {}
 
+/// librdkafka's callback about a group's assignment.
+pub(crate) type Moved = unsafe extern "C" fn(
+    *mut c::rd_kafka_t,
+    c::rd_kafka_resp_err_t,
+    *mut c::rd_kafka_topic_partition_list_t,
+    *mut c_void,
+);
+
 /// What librdkafka's callbacks tell.
 #[derive(Default)]
 pub(crate) struct Notes {
@@ -28,6 +36,23 @@ pub(crate) struct Notes {
     /// Where they are sought.
     brokers: String,
     pub reports: Mutex<Reports>,
+    pub moves: Mutex<Moves>,
+}
+
+/// What the coordinator of a group has told a member since it was looked at last (`group`).
+#[derive(Default)]
+pub(crate) struct Moves {
+    pub told: Vec<Told>,
+    /// Nothing is asked any more: the member goes.
+    pub leaves: bool,
+}
+
+/// Topics of which a member gets, gives up or has lost the one partition.
+pub(crate) enum Told {
+    Assigned(Vec<String>),
+    Revoked(Vec<String>),
+    Lost(Vec<String>),
+    Failed(Fault),
 }
 
 /// Outcomes of messages that were produced.
@@ -43,6 +68,15 @@ pub(crate) struct Reports {
 
 impl Client {
     pub fn new(kind: c::rd_kafka_type_t, settings: &ClientConfig) -> Result<Client> {
+        Self::make(kind, settings, None)
+    }
+
+    /// A member of a group: `moved` is called inside of its polls, with the address of its notes.
+    pub fn member(settings: &ClientConfig, moved: Moved) -> Result<Client> {
+        Self::make(c::rd_kafka_type_t::RD_KAFKA_CONSUMER, settings, Some(moved))
+    }
+
+    fn make(kind: c::rd_kafka_type_t, settings: &ClientConfig, moved: Option<Moved>) -> Result<Client> {
         let native = settings.create_native_config().map_err(|error| {
             // It names the key; a value may be a secret.
             let what = match &error {
@@ -64,6 +98,9 @@ impl Client {
             c::rd_kafka_conf_set_error_cb(conf, Some(on_error));
             if kind == c::rd_kafka_type_t::RD_KAFKA_PRODUCER {
                 c::rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+            }
+            if moved.is_some() {
+                c::rd_kafka_conf_set_rebalance_cb(conf, moved);
             }
             let rk = c::rd_kafka_new(kind, conf, text.as_mut_ptr(), text.len());
             if rk.is_null() {

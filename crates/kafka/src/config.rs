@@ -29,6 +29,17 @@ pub struct Config {
     pub queue_bytes: usize,
     /// Tells this process from any other and from its own earlier lives: a wall time in microseconds will do.
     pub instance: u64,
+    /// Processes that deliver share the tables of a sink.
+    pub group: Option<Group>,
+}
+
+/// How a process takes part in the group of a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Silent for so long it is taken for dead, and the others get its tables.
+    pub session: Duration,
+    /// Kafka's group.instance.id: a process of this name that comes back within `session` has its tables still.
+    pub instance: Option<String>,
 }
 
 /// What becomes of messages that are no longer the last of their key.
@@ -96,6 +107,7 @@ impl Config {
             sasl: None,
             queue_bytes: 8 << 20,
             instance: 0,
+            group: None,
         }
     }
 
@@ -169,6 +181,21 @@ impl Config {
             Compression::Snappy => "snappy",
         };
         settings.set("compression.type", compression);
+        settings
+    }
+
+    /// A member of a group, whose topics hold nothing.
+    pub(crate) fn member(&self, name: &str, group: &Group) -> ClientConfig {
+        let mut settings = self.client();
+        settings.set("group.id", name).set("partition.assignment.strategy", "cooperative-sticky");
+        settings.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
+        settings.set("auto.offset.reset", "latest").set("topic.metadata.refresh.interval.ms", "5000");
+        let session = group.session.as_millis();
+        settings.set("session.timeout.ms", session.to_string());
+        settings.set("heartbeat.interval.ms", (session / 5).max(1).to_string());
+        if let Some(instance) = &group.instance {
+            settings.set("group.instance.id", instance);
+        }
         settings
     }
 

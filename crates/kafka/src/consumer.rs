@@ -157,8 +157,8 @@ impl Consumer {
         }
     }
 
-    /// What its group's offsets are; none where none was noted.
-    pub fn noted_offsets(&self, places: &[(&str, u32)]) -> Result<Vec<Option<u64>>> {
+    /// What its group's offsets are, and the words beside them; none where none was noted.
+    pub fn noted_offsets(&self, places: &[(&str, u32)]) -> Result<Vec<Option<(u64, String)>>> {
         let list =
             List::of(places.iter().map(|(topic, partition)| (*topic, *partition, c::RD_KAFKA_OFFSET_INVALID as i64)))?;
         // SAFETY: the list lives during the call and keeps its order; so many entries were added to it.
@@ -166,7 +166,9 @@ impl Consumer {
             if let Some(fault) = Fault::of(c::rd_kafka_committed(self.client.rk(), list.0, ANSWER_MS)) {
                 return Err(self.client.because(fault).error("asking for a group's offsets"));
             }
-            list.offsets(places.len(), "asking for a group's offsets")
+            let (offsets, words) =
+                (list.offsets(places.len(), "asking for a group's offsets")?, list.words(places.len()));
+            Ok(offsets.into_iter().zip(words).map(|(offset, words)| Some((offset?, words))).collect())
         }
     }
 
@@ -254,10 +256,32 @@ unsafe fn header<'a>(m: &'a c::rd_kafka_message_t, name: &CStr) -> Option<&'a [u
 }
 
 /// A list of partitions in librdkafka's form.
-struct List(*mut c::rd_kafka_topic_partition_list_t);
+pub(crate) struct List(*mut c::rd_kafka_topic_partition_list_t);
 
 impl List {
-    fn of<'a>(places: impl ExactSizeIterator<Item = (&'a str, u32, i64)>) -> Result<List> {
+    pub fn raw(&self) -> *mut c::rd_kafka_topic_partition_list_t {
+        self.0
+    }
+
+    /// With words of ours beside offsets that are noted.
+    pub fn with_words<'a>(places: impl ExactSizeIterator<Item = (&'a str, u32, u64, Option<String>)>) -> Result<List> {
+        let places: Vec<_> = places.collect();
+        let list = List::of(places.iter().map(|(topic, partition, offset, _)| (*topic, *partition, *offset as i64)))?;
+        // SAFETY: so many entries were added, in this order. librdkafka frees the words with the list, as it would its own.
+        unsafe {
+            for (i, words) in places.iter().enumerate().filter_map(|(i, place)| Some((i, place.3.as_ref()?))) {
+                let room = c::rd_kafka_mem_malloc(null_mut(), words.len());
+                if !room.is_null() {
+                    std::ptr::copy_nonoverlapping(words.as_ptr(), room as *mut u8, words.len());
+                    let entry = &mut *(*list.0).elems.add(i);
+                    (entry.metadata, entry.metadata_size) = (room, words.len());
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    pub fn of<'a>(places: impl ExactSizeIterator<Item = (&'a str, u32, i64)>) -> Result<List> {
         // SAFETY: the list is ours; names are copied.
         let list = List(unsafe { c::rd_kafka_topic_partition_list_new(places.len() as c_int) });
         for (topic, partition, offset) in places {
@@ -265,6 +289,19 @@ impl List {
             unsafe { (*c::rd_kafka_topic_partition_list_add(list.0, name.as_ptr(), partition as i32)).offset = offset };
         }
         Ok(list)
+    }
+
+    /// The words beside offsets. SAFETY: so many entries were added, and nothing else changes the list.
+    unsafe fn words(&self, count: usize) -> Vec<String> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let entries = std::slice::from_raw_parts((*self.0).elems, count);
+        let words = |entry: &c::rd_kafka_topic_partition_t| match slice(entry.metadata, entry.metadata_size) {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => String::new(),
+        };
+        entries.iter().map(words).collect()
     }
 
     /// What librdkafka has put there. SAFETY: so many entries were added, and nothing else changes the list.

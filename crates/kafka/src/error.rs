@@ -55,6 +55,16 @@ impl Fault {
         Fault { text, ..self }
     }
 
+    /// As a group's coordinator means it.
+    pub fn of_group(&self) -> Fault {
+        let text = match self.code {
+            26 => format!("{}: the brokers take no session_timeout as bus.kafka.group has it", self.text),
+            82 => format!("{}: another process has bus.kafka.group.instance, too", self.text),
+            _ => self.text.clone(),
+        };
+        Fault { text, code: self.code }
+    }
+
     pub fn is_too_large(&self) -> bool {
         // 10: MSG_SIZE_TOO_LARGE, 18: RECORD_LIST_TOO_LARGE
         matches!(self.code, 10 | 18)
@@ -101,6 +111,8 @@ impl Fault {
             10 | 17 | 18 | 29 | 30 | 31 | 33 | 34 | 35 | 38 | 40 | 42 | 44 | 53 | 54 | 58 | 65 => ErrorKind::Invalid,
             // INVALID_TIMESTAMP, INVALID_RECORD
             32 | 87 => ErrorKind::Invalid,
+            // INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, FENCED_INSTANCE_ID
+            23 | 26 | 82 => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         }
     }
@@ -122,6 +134,9 @@ impl Fault {
             3 | UNKNOWN_TOPIC => {
                 "was the topic deleted? the process that captures makes it anew, and its table is compared and mended"
             }
+            23 => "the group has members that aren't tidewire's: give the sink or the pipeline another name",
+            26 => "raise bus.kafka.group.session_timeout, or lower the brokers' group.min.session.timeout.ms (6000 without a word)",
+            82 => "give each process of the sink an `instance` of its own, such as ${HOSTNAME}",
             32 => "the topic's settings refuse the messages: compare them with those of topics that tidewire made",
             _ => "",
         }

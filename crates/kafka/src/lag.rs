@@ -2,11 +2,12 @@
 
 use crate::config::Config;
 use crate::consumer::Consumer;
+use crate::group::MARK;
 use crate::names::kafka_topic;
 use crate::reader::group_of;
 use crate::records::{self, Ends, MARKS, PROGRESS};
 use crate::whole;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tidewire_change::{Error, Progress, Result, TopicPartition};
 use tidewire_connector::Lag;
@@ -32,15 +33,25 @@ pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition
     let progress = kafka_topic(&config.topic_prefix, PROGRESS);
     places.push((&progress, 0));
     let noted = asking.noted_offsets(&places)?;
+    let of_all = noted.last().and_then(|noted| Some(noted.as_ref()?.0));
     let mut lags: BTreeMap<TopicPartition, Lag> = BTreeMap::new();
-    for ((name, partition), next) in places.iter().zip(&noted) {
-        if let (Some(topic), Some(next)) = (tables.get(*name), next) {
+    // Of tables whose sink several processes share each has a mark of its own.
+    let mut marks: HashMap<&str, u64> = HashMap::new();
+    for ((name, partition), noted) in places.iter().zip(&noted) {
+        if let (Some(topic), Some((next, words))) = (tables.get(*name), noted) {
             let place = TopicPartition { topic: Arc::from(topic.as_str()), partition: *partition };
             lags.insert(place, Lag { next: *next, end: *next, ..Lag::default() });
+            if let Some(mark) = words.strip_prefix(MARK).and_then(|mark| mark.parse().ok()) {
+                let known = marks.entry(topic).or_insert(mark);
+                *known = mark.max(*known);
+            }
         }
     }
+    let mark_of = |topic: &str| marks.get(topic).copied().or(of_all);
+    let first = tables.values().map(|topic| mark_of(topic)).min().flatten();
     let lives = whole::lives(config)?;
-    for mut append in appends_behind(config, noted.last().copied().flatten())? {
+    for (at, mut append) in appends_behind(config, first)? {
+        append.ends.retain(|topic, _| mark_of(topic).is_none_or(|mark| at >= mark));
         let told = std::mem::take(&mut append.lives);
         let is_gone = |topic: &String| told.get(topic) != lives.get(topic);
         append.ends.retain(|topic, _| !is_gone(topic));
@@ -112,8 +123,8 @@ pub(crate) fn starts(config: &Config, at_ms: Option<i64>) -> Result<BTreeMap<Top
     Ok(starts)
 }
 
-/// What was appended behind a sink's mark; none: it has read nothing yet.
-fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<Ends>> {
+/// What was appended behind a sink's mark (none: it has read nothing yet), and where in `__progress` it stands.
+fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<(u64, Ends)>> {
     let mut consumer = whole::consumer(config)?;
     let name = kafka_topic(&config.topic_prefix, PROGRESS);
     let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(Vec::new()) };
@@ -121,7 +132,7 @@ fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<Ends>> {
     let mut appends = Vec::new();
     if from < high {
         whole::read(&mut consumer, &name, &[(0, Some(from))], |message, _| {
-            appends.extend(Ends::decode(&message.value))
+            appends.extend(Ends::decode(&message.value).map(|ends| (message.offset, ends)))
         })?;
     }
     Ok(appends)

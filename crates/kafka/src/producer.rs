@@ -35,6 +35,8 @@ pub(crate) struct Produced<'a> {
     pub header: &'a [u8],
     /// A further header: its name and its value.
     pub other_header: Option<(&'static CStr, &'a [u8])>,
+    /// Headers of a dead letter; with them there is no `other_header`.
+    pub letter: &'a [(&'static CStr, String)],
     /// The place in `Reports::ends` that its offset goes to.
     pub slot: usize,
 }
@@ -91,7 +93,11 @@ impl Producer {
                 return Err(self.client.because(fault));
             }
             if !is_full {
-                match self.try_produce(message) {
+                let produced = match message.letter.is_empty() {
+                    true => self.try_produce(message),
+                    false => self.try_produce_letter(message),
+                };
+                match produced {
                     None => break,
                     Some(fault) if fault.is_queue_full() => {}
                     Some(fault) => return Err(fault),
@@ -143,6 +149,49 @@ impl Producer {
             )
         };
         Fault::of(code)
+    }
+
+    fn try_produce_letter(&self, m: &Produced<'_>) -> Option<Fault> {
+        let (key, key_len) = m.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
+        // SAFETY: as above. The headers are librdkafka's when the call went well, else still ours.
+        unsafe {
+            let headers = c::rd_kafka_headers_new(m.letter.len() + 1);
+            let add = |name: &CStr, value: &[u8]| {
+                let name_len = name.to_bytes().len() as isize;
+                c::rd_kafka_header_add(headers, name.as_ptr(), name_len, bytes(value), value.len() as isize)
+            };
+            add(HEADER, m.header);
+            for (name, value) in m.letter {
+                add(name, value.as_bytes());
+            }
+            let code = c::rd_kafka_producev(
+                self.client.rk(),
+                v::RD_KAFKA_VTYPE_RKT as c_int,
+                m.topic.0,
+                v::RD_KAFKA_VTYPE_PARTITION as c_int,
+                m.partition as i32 as c_int,
+                v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
+                c::RD_KAFKA_MSG_F_COPY as c_int,
+                v::RD_KAFKA_VTYPE_VALUE as c_int,
+                bytes(m.value),
+                m.value.len(),
+                v::RD_KAFKA_VTYPE_KEY as c_int,
+                key,
+                key_len,
+                v::RD_KAFKA_VTYPE_OPAQUE as c_int,
+                m.slot as *mut c_void,
+                v::RD_KAFKA_VTYPE_TIMESTAMP as c_int,
+                m.timestamp_ms,
+                v::RD_KAFKA_VTYPE_HEADERS as c_int,
+                headers,
+                v::RD_KAFKA_VTYPE_END as c_int,
+            );
+            let fault = Fault::of(code);
+            if fault.is_some() {
+                c::rd_kafka_headers_destroy(headers);
+            }
+            fault
+        }
     }
 
     fn poll(&self) {

@@ -2,13 +2,14 @@
 
 use crate::bus::looked;
 use crate::config::Config;
+use crate::group::Noter;
 use crate::lag;
-use crate::reading::{Command, Fresh, Reading};
+use crate::reading::{noted, Command, Fresh, Reading};
 use crate::records::MARKS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
-use tidewire_change::{Error, Progress, Result, TopicPartition};
+use tidewire_change::{topic, Error, Progress, Result, TopicPartition};
 use tidewire_connector::{BoxFuture, Budget, BusReader, Fetched};
 use tokio::sync::{mpsc as channel, oneshot};
 
@@ -32,9 +33,17 @@ pub struct KafkaReader {
     /// Of what was returned last.
     bus: u64,
     next_append: u64,
+    /// The group has members: none but these may note offsets.
+    noter: Option<Noter>,
 }
 
 impl KafkaReader {
+    /// Offsets are noted by a member of the sink's group.
+    pub fn noted_by(mut self, noter: Noter) -> KafkaReader {
+        self.noter = Some(noter);
+        self
+    }
+
     /// `name`: also names the consumer group that offsets are noted for, for tools.
     pub fn open(config: Config, name: &str, budget: Budget, topics: Option<BTreeSet<String>>) -> Result<KafkaReader> {
         let (commands, queue) = mpsc::channel();
@@ -50,7 +59,17 @@ impl KafkaReader {
                 drop(ends);
             })
             .map_err(|error| Error::io(error, "the thread that reads from Kafka"))?;
-        Ok(KafkaReader { config, commands, wake, fetched, ended, has_sought: false, bus: 0, next_append: 0 })
+        Ok(KafkaReader {
+            config,
+            commands,
+            wake,
+            fetched,
+            ended,
+            has_sought: false,
+            bus: 0,
+            next_append: 0,
+            noter: None,
+        })
     }
 
     fn tell(&self, command: Command) -> Result<()> {
@@ -110,8 +129,31 @@ impl BusReader for KafkaReader {
 
     /// Notes the offsets for tools that watch consumer groups. Where the reader goes on is what its sink says.
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
-        let told = self.tell(Command::Note(progress.clone()));
+        let told = match &self.noter {
+            None => self.tell(Command::Note(progress.clone())),
+            Some(noter) => {
+                noter.note(noted(&self.config, progress));
+                Ok(())
+            }
+        };
         Box::pin(async move { told })
+    }
+
+    /// Where nothing was read of the bus's own topics, or of `__progress`, nothing of them may be passed over.
+    fn joined(&self, parts: Vec<Progress>) -> Progress {
+        let lowest = parts.iter().map(|part| part.boundary).min_by_key(|boundary| boundary.position);
+        let mut offsets = BTreeMap::new();
+        for (place, offset) in parts.iter().flat_map(|part| &part.offsets) {
+            let least: &mut u64 = offsets.entry(place.clone()).or_insert(*offset);
+            *least = (*least).min(*offset);
+        }
+        let is_everywhere = |place: &TopicPartition| parts.iter().all(|part| part.offsets.contains_key(place));
+        offsets.retain(|place, _| !topic::is_internal(&place.topic) || is_everywhere(place));
+        Progress { boundary: lowest.unwrap_or_default(), offsets }
+    }
+
+    fn leave(&mut self, topics: &[String]) -> Result<()> {
+        self.tell(Command::Leave(topics.to_vec()))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::client::locked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Queue};
 use crate::from_json::FromJson;
+use crate::group::Noted;
 use crate::lives::{life, of_this_life};
 use crate::merge::{Begin, Given, Merge, Waiting};
 use crate::names::kafka_topic;
@@ -18,8 +19,14 @@ use tidewire_connector::{Budget, Credit, Fetched, FetchedMessage};
 use tokio::sync::{mpsc as channel, oneshot};
 
 pub(crate) enum Command {
-    Seek { progress: Progress, told: channel::Sender<Result<Fresh>>, done: oneshot::Sender<Result<(u64, u64)>> },
+    Seek {
+        progress: Progress,
+        told: channel::Sender<Result<Fresh>>,
+        done: oneshot::Sender<Result<(u64, u64)>>,
+    },
     Note(Progress),
+    /// These aren't read any more.
+    Leave(Vec<String>),
     End,
 }
 
@@ -115,6 +122,12 @@ impl Reading {
                     let _ = done.send(self.seek(&progress));
                 }
                 Ok(Command::Note(progress)) => self.note(&progress),
+                Ok(Command::Leave(topics)) => {
+                    if let Err(error) = self.leave(&topics) {
+                        self.close();
+                        let _ = self.told.try_send(Err(error));
+                    }
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     if let Err(error) = self.turn() {
                         // Told once; the next thing is a new seek.
@@ -197,14 +210,23 @@ impl Reading {
         }
     }
 
+    fn leave(&mut self, topics: &[String]) -> Result<()> {
+        if let Some(wanted) = &mut self.topics {
+            wanted.retain(|topic| !topics.contains(topic));
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        for topic in topics {
+            let read = open.merge.forget(topic);
+            open.read_others(&self.config.topic_prefix, &read, &[])?;
+            open.topics.retain(|_, ours| **ours != **topic);
+        }
+        Ok(())
+    }
+
     fn note(&mut self, progress: &Progress) {
-        let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
-        let name = |topic: &str| kafka_topic(&self.config.topic_prefix, topic);
-        let tables = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1));
-        let mut offsets: Vec<_> = tables.collect();
+        let Noted { places: mut offsets, mark } = noted(&self.config, progress);
         // How far it is in `__progress`: what the lag is counted from.
-        let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 });
-        offsets.extend(mark.map(|next| (name(PROGRESS), 0, *next)));
+        offsets.extend(mark.map(|next| (kafka_topic(&self.config.topic_prefix, PROGRESS), 0, next)));
         let Some(open) = self.open.as_ref().filter(|_| !offsets.is_empty()) else { return };
         if let Err(error) = open.consumer.note_offsets(&offsets) {
             tracing::debug!(%error, "offsets were not noted for the tools that watch groups");
@@ -236,6 +258,15 @@ impl Reading {
             _ => error,
         })
     }
+}
+
+/// Offsets as Kafka's tools know them.
+pub(crate) fn noted(config: &Config, progress: &Progress) -> Noted {
+    let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
+    let name = |topic: &str| kafka_topic(&config.topic_prefix, topic);
+    let places = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1)).collect();
+    let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 }).copied();
+    Noted { places, mark }
 }
 
 /// Gives it back when the sink isn't ready for it.

@@ -1,6 +1,7 @@
 //! The messages of a group on their way to the producer, and which partitions they touch.
 
 use crate::error::Fault;
+use crate::letters;
 use crate::producer::{Produced, Producer};
 use crate::records::{self, Header};
 use crate::to_json::{Json, ToJson};
@@ -76,6 +77,7 @@ pub(crate) struct Sending<'a> {
     /// Partitions of a table, as whoever appends knows them.
     pub partitions: u32,
     pub max_message_bytes: usize,
+    pub topic_prefix: &'a str,
     pub instance: u64,
     pub slots: Slots,
 }
@@ -105,6 +107,7 @@ impl Sending<'_> {
             (true, false) => None,
         };
         let header = Header { index: index as u32, timestamp: message.timestamp, form: None };
+        let letter = letters::headers(self.topic_prefix, message);
         self.producer.produce(&Produced {
             topic: to.handle,
             partition: message.partition,
@@ -113,6 +116,7 @@ impl Sending<'_> {
             timestamp_ms: (message.timestamp / 1000).max(0),
             header: header.encode().as_slice(),
             other_header: None,
+            letter: &letter,
             slot: self.slots.of(&message.topic, message.partition),
         })
     }
@@ -144,6 +148,7 @@ impl Sending<'_> {
                 timestamp_ms: (message.timestamp / 1000).max(0),
                 header: header.as_slice(),
                 other_header: json.header,
+                letter: &[],
                 slot: self.slots.of(&message.topic, partition),
             };
             self.producer.produce(&produced)?;

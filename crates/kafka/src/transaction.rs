@@ -125,7 +125,7 @@ fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -
 
 fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8], header: &'a HeaderBytes) -> Produced<'a> {
     let header = header.as_slice();
-    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, slot: 0 }
+    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, letter: &[], slot: 0 }
 }
 
 fn end(producer: &Producer) -> Result<(), Broken> {

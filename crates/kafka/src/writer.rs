@@ -180,6 +180,7 @@ impl Writer {
             json: json.as_mut().map(|json| (json, now)),
             partitions: self.config.partitions,
             max_message_bytes: self.config.max_message_bytes,
+            topic_prefix: &self.config.topic_prefix,
             instance: books.state.instance,
             slots: Slots::default(),
         };

@@ -3,7 +3,7 @@
 //!
 //! Messages under a schema that the sink doesn't follow any more are passed over: it would change its tables back for them.
 
-use crate::collect::{Collected, Rules};
+use crate::collect::Collected;
 use crate::config::{InspectFactory, PipelineConfig, SinkSpec};
 use crate::dead_letter::DeadLetter;
 use crate::deliver::Deliver;
@@ -12,7 +12,7 @@ use crate::running::share;
 use crate::shared::SinkState;
 use bytes::Bytes;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,21 +74,8 @@ impl Again {
         let state = Arc::new(SinkState::new(name.clone(), config.clock.now(), spec.inspect));
         let shared = Arc::new(share(config, source, bus, vec![state.clone()]).await?);
         let repairs = Arc::new(Repairs::load(&*shared.bus).await?);
-        let mut deliver = Deliver {
-            sink: spec.sink,
-            reader: spec.reader,
-            shared: shared.clone(),
-            state,
-            pace: spec.pace,
-            repairs,
-            rules: Rules::default(),
-            from_earliest: false,
-            last_schema: None,
-            begun: false,
-            is_careful: false,
-            prepared: HashMap::new(),
-            fault: None,
-        };
+        let mut deliver = Deliver::new(spec.sink, spec.reader, shared.clone(), state, repairs);
+        deliver.pace = spec.pace;
         shared.book.load(&*shared.bus).await?;
         let opened = tokio::time::timeout(OPEN, deliver.sink.open()).await;
         opened.map_err(|_| {

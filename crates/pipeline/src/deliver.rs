@@ -14,7 +14,8 @@ use crate::config::Pace;
 use crate::context::Stop;
 use crate::pace::{Due, STALL};
 use crate::repairs::Repairs;
-use crate::shared::{locked, Shared, SinkState};
+use crate::share::{next_order, Lane};
+use crate::shared::{Shared, SinkState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub(crate) struct Deliver {
     pub is_careful: bool,
     /// What the last `Malformed` error was about.
     pub fault: Option<Fault>,
+    /// Of a sink that several processes share; none: all of the sink is written here.
+    pub lane: Option<Lane>,
 }
 
 /// What failed as malformed: one message, or one of several.
@@ -57,7 +60,32 @@ pub(crate) enum Fault {
 }
 
 impl Deliver {
-    /// Runs until the stop or an error. Starts from what the sink has committed.
+    pub fn new(
+        sink: Box<dyn Sink>,
+        reader: Box<dyn BusReader>,
+        shared: Arc<Shared>,
+        state: Arc<SinkState>,
+        repairs: Arc<Repairs>,
+    ) -> Deliver {
+        Deliver {
+            sink,
+            reader,
+            shared,
+            state,
+            pace: Pace::default(),
+            repairs,
+            rules: Rules::default(),
+            from_earliest: false,
+            last_schema: None,
+            prepared: HashMap::new(),
+            begun: false,
+            is_careful: false,
+            fault: None,
+            lane: None,
+        }
+    }
+
+    /// Runs until the stop or an error, or until it has given up all of its tables. Starts from what the sink has committed.
     pub async fn run(&mut self, stop: &Stop) -> Result<()> {
         self.doing(Some("open"));
         let Some(opened) = stop.unless(self.open()).await else { return Ok(()) };
@@ -65,11 +93,12 @@ impl Deliver {
         let mut due = Due::new(self.pace);
         self.doing(None);
         self.state.pulse.set_open(true);
-        loop {
+        while !self.has_nothing() {
             self.state.pulse.beat(self.shared.clock.now());
             tokio::select! {
                 biased;
                 _ = stop.requested() => return self.finish(&mut collected, &due).await,
+                order = next_order(&mut self.lane) => self.obey(order, &mut collected)?,
                 fetched = fetch(&mut *self.reader, due.next_fetch()) => {
                     let fetched = fetched?;
                     let bytes = fetched.credit.bytes();
@@ -93,9 +122,11 @@ impl Deliver {
                 self.commit(&mut collected).await?;
                 due.committed(began.elapsed());
             } else if collected.at_boundary && collected.pending == 0 {
-                self.state.holds(collected.progress.boundary);
+                self.holds(collected.progress.boundary);
             }
+            self.give_back(&mut collected, &mut due).await?;
         }
+        Ok(())
     }
 
     /// Tables that were written anew, and of which every row is here now, are shown by a commit.
@@ -104,7 +135,9 @@ impl Deliver {
             return Ok(());
         }
         let mut whole = self.state.whole_rewrites(collected.progress.boundary.position);
-        whole.retain(|rewritten| !self.rules.parked.contains(&rewritten.table.to_string()));
+        whole.retain(|rewritten| {
+            !self.rules.parked.contains(&rewritten.table.to_string()) && self.owns(&rewritten.table)
+        });
         if whole.is_empty() {
             return Ok(());
         }
@@ -128,12 +161,19 @@ impl Deliver {
     }
 
     async fn open(&mut self) -> Result<Progress> {
+        self.give_back_at_once()?;
+        if self.has_nothing() {
+            return Ok(Progress::default());
+        }
         let schemas = self.shared.book.load(&*self.shared.bus).await?;
         self.prepared.clear();
         self.begun = false;
         self.sink.open().await?;
-        let mut progress = self.sink.committed().await?;
-        if self.shared.has_history && progress == Progress::default() {
+        let mut progress = match self.lane {
+            Some(_) => self.joined().await?,
+            None => self.sink.committed().await?,
+        };
+        if self.shared.has_history && progress == Progress::default() && self.lane.is_none() {
             self.repairs.ask_to_fill(&self.shared, &self.state.name, None).await?;
         }
         let missing = self.sink.missing();
@@ -146,8 +186,8 @@ impl Deliver {
         }
         self.reader.seek(&progress).await?;
         self.from_earliest = false;
-        self.state.holds(progress.boundary);
-        self.state.rewrites(self.sink.rewritten());
+        self.holds(progress.boundary);
+        self.note_rewrites();
         self.remake(missing, &schemas).await?;
         Ok(progress)
     }
@@ -185,7 +225,9 @@ impl Deliver {
         self.is_careful = true;
         let began = tokio::time::Instant::now();
         // Another process may have captured the rest and gone: that it isn't there says nothing of the bus.
-        while !(self.is_capturing() || (self.shared.is_far && began.elapsed() >= LOOK_AGAIN)) {
+        let is_ordered = |lane: &Option<Lane>| lane.as_ref().is_some_and(Lane::is_ordered);
+        while !(self.is_capturing() || (self.shared.is_far && began.elapsed() >= LOOK_AGAIN) || is_ordered(&self.lane))
+        {
             self.state.pulse.beat(self.shared.clock.now());
             stop.unless(tokio::time::sleep(STALL)).await?;
         }
@@ -210,7 +252,8 @@ impl Deliver {
     }
 
     /// Sorts fetched messages into the groups of their tables.
-    pub(crate) async fn take(&mut self, fetched: Fetched, collected: &mut Collected) -> Result<()> {
+    pub(crate) async fn take(&mut self, mut fetched: Fetched, collected: &mut Collected) -> Result<()> {
+        self.only_own(&mut fetched);
         let reached = Reached::by(&fetched);
         // Schemas, dead letters and notes are no part of a source transaction.
         let within = fetched.messages.iter().any(|m| !topic::is_internal(&m.topic));
@@ -249,7 +292,7 @@ impl Deliver {
     /// A table that may have no rows yet is made, or altered, all the same.
     async fn announce(&mut self, schema: Arc<Schema>, collected: &mut Collected) -> Result<()> {
         let table = schema.table.to_string();
-        if self.rules.parked.contains(&table) {
+        if self.rules.parked.contains(&table) || !self.owns(&schema.table) {
             return Ok(());
         }
         // What waits came under the schema before.
@@ -355,7 +398,7 @@ impl Deliver {
     }
 
     /// Makes all that was collected visible, with the progress that covers it.
-    async fn commit(&mut self, collected: &mut Collected) -> Result<()> {
+    pub(crate) async fn commit(&mut self, collected: &mut Collected) -> Result<()> {
         self.write_all(collected).await?;
         self.doing(Some("commit"));
         let began = Instant::now();
@@ -364,23 +407,28 @@ impl Deliver {
         self.sink.commit(&collected.progress).await?;
         moment("sink committed");
         self.begun = false;
-        self.state.rewrites(self.sink.rewritten());
+        self.note_rewrites();
         self.state.commit.observe(began.elapsed(), 1);
         self.doing(None);
         let now = self.shared.clock.now();
         for (committed_at, n) in collected.committed() {
             self.state.visible.observe_between(committed_at, now, n);
         }
-        self.state.holds(collected.progress.boundary);
+        self.holds(collected.progress.boundary);
         self.state.pulse.mended();
-        *locked(&self.state.facts) = self.sink.status();
+        self.state.takes_facts(self.lane.as_ref().map_or(0, |lane| lane.number), self.sink.status());
         self.rules.passed(&collected.progress);
         self.reader.commit(&collected.progress).await
+    }
+
+    fn note_rewrites(&self) {
+        self.state.rewrites(self.sink.rewritten(), &|table| self.owns(table));
     }
 
     /// At a stop: commits what stands at a boundary. The rest is read again at the next start.
     async fn finish(&mut self, collected: &mut Collected, due: &Due) -> Result<()> {
         if collected.at_boundary && due.has_moved() {
+            self.lane.iter().for_each(Lane::note_all_parts);
             self.commit(collected).await?;
         }
         Ok(())

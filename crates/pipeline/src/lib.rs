@@ -23,6 +23,7 @@ mod repairs;
 mod rewrites;
 mod running;
 mod schemas;
+mod share;
 mod shared;
 mod status;
 mod supervise;
@@ -36,6 +37,7 @@ pub use diagnose::{check, check_folder, current, diagnose, live, ready, Finding,
 pub use far::CONTROL;
 pub use repairs::{Repair, REPAIRS};
 pub use running::{Pipeline, Running};
+pub use share::{PartFactory, ReaderFactory, SharedSink, LANES};
 pub use shared::{Parked, Trouble};
 pub use status::{
     DriftView, Flow, LoopView, MemoryView, Quantiles, SinkView, SlotView, Snapshot, SourceView, Status, TableView,

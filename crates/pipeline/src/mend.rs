@@ -50,7 +50,10 @@ fn is_ready(inside: &Inside, repair: &Repair) -> bool {
     let shared = &inside.0;
     let sink = shared.sinks.iter().find(|s| s.name == repair.sink);
     // A sink that was taken out is not waited for.
-    sink.is_none_or(|sink| sink.pulse.is_open() && shared.capture.pulse.is_open() && shared.source.status().is_settled)
+    sink.is_none_or(|sink| {
+        let is_open = sink.pulse.is_open() && shared.capture.pulse.is_open() && shared.source.status().is_settled;
+        is_open && sink.mends(repair)
+    })
 }
 
 /// Does nothing while a table's first snapshot isn't finished, or nobody gave it eyes.
@@ -63,6 +66,9 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
     let mut tables = source.schemas().await?;
     tables.retain(|schema| repair.table.as_ref().is_none_or(|t| *t == schema.table.to_string()));
     let states: Vec<_> = tables.iter().map(|schema| state(shared, sink, schema)).collect();
+    if repair.table.is_none() && sink.shares.is_some() {
+        return divide(shared, sink, repairs, repair, &tables).await;
+    }
     if states.contains(&Followed::NotYet) {
         return Ok(());
     }
@@ -92,6 +98,24 @@ async fn mend(inside: &Inside, repairs: &Repairs, repair: &Repair) -> Result<()>
         }
     }
     repairs.done(shared, repair).await
+}
+
+/// Whoever writes the first of all tables does it.
+async fn divide(
+    shared: &Shared,
+    sink: &SinkState,
+    repairs: &Repairs,
+    repair: &Repair,
+    tables: &[Arc<Schema>],
+) -> Result<()> {
+    let followed = tables.iter().filter(|schema| state(shared, sink, schema) != Followed::No);
+    let mut names: Vec<String> = followed.map(|schema| schema.table.to_string()).collect();
+    names.sort_unstable();
+    let Some(first) = names.first().cloned() else { return Ok(()) };
+    match sink.mends(&Repair { table: Some(first), ..repair.clone() }) {
+        true => repairs.divide(shared, repair, &names).await,
+        false => Ok(()),
+    }
 }
 
 /// Has whole tables read again, and waits until their rows are in the stream. Sinks that hold them already throw them away.

@@ -125,15 +125,47 @@ impl Repairs {
             .await
     }
 
+    /// For tables of a sink that this process is to write and that hold nothing yet, behind a bus that may have a history.
+    pub async fn ask_to_begin(&self, shared: &Shared, sink: &str, tables: &[TableName]) -> Result<()> {
+        let (reread, since) = (!shared.bus.holds_all().await?, shared.clock.now());
+        let why = match reread {
+            false => "it is new in the sink",
+            true => "it is new in the sink, and the bus may no longer hold the oldest rows",
+        };
+        for table in tables {
+            let table = Some(table.to_string());
+            let repair = Repair { sink: sink.into(), table, why: why.into(), since, reread, again: 0, apart: false };
+            self.add(shared, repair).await?;
+        }
+        Ok(())
+    }
+
+    /// Of a sink that several processes write each mends its own tables: what is due for all of them becomes due for each.
+    pub async fn divide(&self, shared: &Shared, repair: &Repair, tables: &[String]) -> Result<()> {
+        for table in tables {
+            self.add(shared, Repair { table: Some(table.clone()), again: 0, apart: false, ..repair.clone() }).await?;
+        }
+        self.done(shared, repair).await
+    }
+
+    /// The other processes of a shared sink hear of it.
+    async fn tell(&self, shared: &Shared, sink: &str) -> Result<()> {
+        match shared.sinks.iter().any(|state| state.name == sink && state.shares.is_some()) {
+            true => say(shared, &Said::Repairs).await,
+            false => Ok(()),
+        }
+    }
+
     async fn add(&self, shared: &Shared, mut repair: Repair) -> Result<()> {
         if let Some(due) = locked(&self.due).get(&repair.key()).cloned() {
             repair = Repair { again: due.again.saturating_add(1), reread: due.reread || repair.reread, ..due };
         }
         let json = serde_json::to_vec(&repair).map_err(|e| Error::bug("a repair has no JSON form").caused_by(e))?;
         shared.bus.append(vec![message(&repair, json, repair.since)], None).await?;
+        let sink = repair.sink.clone();
         locked(&self.due).insert(repair.key(), repair);
         self.changed.notify_one();
-        Ok(())
+        self.tell(shared, &sink).await
     }
 
     /// Every table of every sink.
@@ -162,7 +194,7 @@ impl Repairs {
         shared.bus.append(vec![message(repair, Vec::new(), shared.clock.now())], None).await?;
         locked(&self.due).remove(&repair.key());
         locked(&self.failed).remove(&repair.key());
-        Ok(())
+        self.tell(shared, &repair.sink).await
     }
 }
 

@@ -12,7 +12,7 @@ use crate::shared::{locked, Shared, SinkState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Position, Result, TableName};
+use tidewire_change::{topic, Position, Result, TableName};
 use tidewire_connector::{Rewritten, SourceStatus, TableState};
 use tokio::time::Instant;
 
@@ -30,8 +30,8 @@ pub(crate) struct Rewrite {
 }
 
 impl SinkState {
-    /// Takes note of what a sink writes anew.
-    pub fn rewrites(&self, now: Vec<Rewritten>) {
+    /// Takes note of what a loop writes anew of its own tables.
+    pub fn rewrites(&self, now: Vec<Rewritten>, is_own: &dyn Fn(&TableName) -> bool) {
         let mut known = locked(&self.rewritten);
         if now.is_empty() && known.is_empty() {
             return;
@@ -40,8 +40,14 @@ impl SinkState {
             let before = known.iter().find(|rewrite| rewrite.rewritten == rewritten);
             Rewrite { whole_at: before.and_then(|rewrite| rewrite.whole_at), rewritten }
         };
-        let next = now.into_iter().map(rewrite).collect();
+        let others = known.iter().filter(|rewrite| !is_own(&rewrite.rewritten.table)).cloned();
+        let next = others.chain(now.into_iter().map(rewrite)).collect();
         *known = next;
+    }
+
+    /// Another process writes these tables now.
+    pub fn rewrites_end(&self, topics: &[String]) {
+        locked(&self.rewritten).retain(|rewrite| !topics.contains(&topic::topic_of(&rewrite.rewritten.table)));
     }
 
     /// Those of which a sink that holds everything up to `boundary` holds every row.

@@ -1,5 +1,4 @@
 use crate::capture::Capture;
-use crate::collect::Rules;
 use crate::config::{PipelineConfig, SinkSpec};
 use crate::context::{task_error, Stop, Task};
 use crate::dead_letter::{DeadLetter, OF_SOURCE};
@@ -7,10 +6,11 @@ use crate::deliver::Deliver;
 use crate::far::{answer_all, listen, Far};
 use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
-use crate::repairs::Repairs;
+use crate::repairs::{Repair, Repairs};
 use crate::rewrites::{are_shown, watch_rewrites};
 use crate::schemas::SchemaBook;
-use crate::shared::{locked, CaptureState, Shared, SinkState};
+use crate::share::{share as share_sink, Around, SharedSink};
+use crate::shared::{locked, CaptureState, Pulse, Shared, SinkState};
 use crate::supervise::Supervisor;
 use std::collections::HashMap;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl Pipeline {
         bus: Arc<dyn BusWriter>,
         sinks: Vec<SinkSpec>,
     ) -> Result<Running> {
-        Self::begin(config, From::Source(source), bus, sinks, Vec::new()).await
+        Self::begin(config, From::Source(source), bus, Sinks { own: sinks, ..Sinks::default() }).await
     }
 
     /// Starts capture alone; other processes deliver. `elsewhere`: all sinks, by name.
@@ -58,7 +58,7 @@ impl Pipeline {
         bus: Arc<dyn BusWriter>,
         elsewhere: Vec<String>,
     ) -> Result<Running> {
-        Self::begin(config, From::Source(source), bus, Vec::new(), elsewhere).await
+        Self::begin(config, From::Source(source), bus, Sinks { elsewhere, ..Sinks::default() }).await
     }
 
     /// Starts one loop per sink; another process captures. `near`: looks at the source's server, without reading its log.
@@ -68,16 +68,21 @@ impl Pipeline {
         bus: Arc<dyn BusWriter>,
         sinks: Vec<SinkSpec>,
     ) -> Result<Running> {
-        Self::begin(config, From::Elsewhere(near), bus, sinks, Vec::new()).await
+        Self::share(config, near, bus, sinks, Vec::new()).await
     }
 
-    async fn begin(
+    /// The same, and of other sinks the tables that fall to this process.
+    pub async fn share(
         config: PipelineConfig,
-        from: From,
+        near: Arc<dyn SourceHandle>,
         bus: Arc<dyn BusWriter>,
-        sinks: Vec<SinkSpec>,
-        elsewhere: Vec<String>,
+        own: Vec<SinkSpec>,
+        shared: Vec<SharedSink>,
     ) -> Result<Running> {
+        Self::begin(config, From::Elsewhere(near), bus, Sinks { own, shared, elsewhere: Vec::new() }).await
+    }
+
+    async fn begin(config: PipelineConfig, from: From, bus: Arc<dyn BusWriter>, sinks: Sinks) -> Result<Running> {
         let repairs = Arc::new(Repairs::load(&*bus).await?);
         let (source, far) = match from {
             From::Source(source) => (Some(source), None),
@@ -89,8 +94,15 @@ impl Pipeline {
             (None, None) => return Err(Error::bug("a pipeline without a source")),
         };
         let now = config.clock.now();
+        let Sinks { own: sinks, shared: shared_sinks, elsewhere } = sinks;
         let state = |spec: &SinkSpec| Arc::new(SinkState::new(spec.name.clone(), now, spec.inspect.clone()));
-        let states = sinks.iter().map(state).collect();
+        let mut states: Vec<_> = sinks.iter().map(state).collect();
+        let of_shared = |sink: &SharedSink| {
+            let mut state = SinkState::new(sink.name.clone(), now, sink.inspect.clone());
+            state.shares = Some(Default::default());
+            Arc::new(state)
+        };
+        states.extend(shared_sinks.iter().map(of_shared));
         let shared = Shared { elsewhere, is_far: far.is_some(), ..share(&config, handle, bus, states).await? };
         let shared = Arc::new(shared);
         let stop = Stop::default();
@@ -117,24 +129,22 @@ impl Pipeline {
             far.belongs_to(&shared);
             loops.spawn("listen".into(), listen(far, shared.clone(), repairs.clone(), stop.clone()));
         }
+        let own = sinks.len();
         for (spec, state) in sinks.into_iter().zip(&shared.sinks) {
-            let deliver = Deliver {
-                sink: spec.sink,
-                reader: spec.reader,
-                shared: shared.clone(),
-                state: state.clone(),
-                pace: spec.pace,
-                repairs: repairs.clone(),
-                rules: Rules::default(),
-                from_earliest: false,
-                last_schema: None,
-                begun: false,
-                is_careful: false,
-                prepared: HashMap::new(),
-                fault: None,
-            };
+            let mut deliver = Deliver::new(spec.sink, spec.reader, shared.clone(), state.clone(), repairs.clone());
+            deliver.pace = spec.pace;
             let (by, until) = (supervisor.clone(), stop.clone());
             loops.spawn(format!("sink {}", spec.name), async move { by.sink(deliver, until).await });
+        }
+        for (sink, state) in shared_sinks.into_iter().zip(&shared.sinks[own..]) {
+            let around = Around {
+                shared: shared.clone(),
+                state: state.clone(),
+                repairs: repairs.clone(),
+                supervisor: supervisor.clone(),
+                stop: stop.clone(),
+            };
+            loops.spawn(format!("sink {}", sink.name), share_sink(sink, around));
         }
         if !shared.sinks.is_empty() {
             loops.spawn("repairs".into(), mend_all(Inside(shared.clone()), repairs.clone(), stop.clone()));
@@ -147,6 +157,15 @@ impl Pipeline {
         tokio::spawn(watch_over(loops, stop, config.shutdown, ended));
         Ok(Running(Arc::new(inner)))
     }
+}
+
+/// Who writes them.
+#[derive(Default)]
+struct Sinks {
+    own: Vec<SinkSpec>,
+    /// With other processes.
+    shared: Vec<SharedSink>,
+    elsewhere: Vec<String>,
 }
 
 /// Where the changes come from.
@@ -182,6 +201,7 @@ pub(crate) async fn share(
         source,
         book: SchemaBook::default(),
         capture,
+        words: Pulse::new(now),
         sinks: states,
         elsewhere: Vec::new(),
         is_far: false,
@@ -341,11 +361,11 @@ impl Running {
         let Inner { inside, repairs, .. } = &*self.0;
         let shared = &inside.0;
         let can_look = |sink: &SinkState| shared.source_inspect.is_some() && sink.inspect.is_some();
-        let can_mend = |name: &str| {
-            let sink = shared.sinks.iter().find(|sink| sink.name == name);
-            sink.is_some_and(|sink| can_look(sink) && locked(&sink.parked).is_empty())
+        let can_mend = |repair: &Repair| {
+            let sink = shared.sinks.iter().find(|sink| sink.name == repair.sink);
+            sink.is_some_and(|sink| can_look(sink) && sink.mends(repair) && locked(&sink.parked).is_empty())
         };
-        while repairs.due().iter().any(|repair| repairs.is_hopeful(repair) && can_mend(&repair.sink)) {
+        while repairs.due().iter().any(|repair| repairs.is_hopeful(repair) && can_mend(repair)) {
             self.still_running()?;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

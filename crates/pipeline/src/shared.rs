@@ -1,13 +1,14 @@
 use crate::config::{InspectFactory, JournalProbe};
 use crate::context::Clock;
 use crate::histogram::Histogram;
+use crate::repairs::Repair;
 use crate::rewrites::Rewrite;
 use crate::schemas::SchemaBook;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidewire_change::{Boundary, Checkpoint, Error, ErrorKind, TableName};
+use tidewire_change::{topic, Boundary, Checkpoint, Error, ErrorKind, TableName};
 use tidewire_connector::{Budget, BusWriter, SinkStatus, SourceHandle, SourceStatus, TableState, TableStatus};
 use tokio::sync::{watch, Notify};
 
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     /// The bus held something when the pipeline started.
     pub has_history: bool,
     pub capture: CaptureState,
+    /// What processes say to one another over the bus: does it get through?
+    pub words: Pulse,
     pub sinks: Vec<Arc<SinkState>>,
     /// Sinks that other processes write: what has to be compared in them is written down for those.
     pub elsewhere: Vec<String>,
@@ -37,6 +40,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// No other process writes this sink.
+    pub fn writes_alone(&self, sink: &str) -> bool {
+        self.sinks.iter().any(|own| own.name == sink && own.shares.is_none())
+    }
+
     /// The source's own status; takes note of tables that it has left.
     pub fn source_status(&self) -> SourceStatus {
         let (status, now) = (self.source.status(), self.clock.now());
@@ -119,7 +127,12 @@ pub(crate) struct SinkState {
     pub visible: Histogram,
     /// The sink holds everything up to here.
     pub boundary: watch::Sender<Boundary>,
-    pub facts: Mutex<SinkStatus>,
+    /// By lane (0: it has none).
+    facts: Mutex<BTreeMap<u64, SinkStatus>>,
+    /// What each lane holds.
+    lanes: Mutex<BTreeMap<u64, Boundary>>,
+    /// Several processes write it: topics of the tables that this one writes now.
+    pub shares: Option<Mutex<BTreeSet<String>>>,
     /// Table → why its changes are skipped.
     pub parked: Mutex<BTreeMap<String, Parked>>,
     pub dead_letters: AtomicU64,
@@ -144,6 +157,8 @@ impl SinkState {
             visible: Histogram::default(),
             boundary: watch::Sender::new(Boundary::default()),
             facts: Mutex::default(),
+            lanes: Mutex::default(),
+            shares: None,
             parked: Mutex::default(),
             dead_letters: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -164,6 +179,56 @@ impl SinkState {
             };
             std::mem::replace(known, newer) != newer
         });
+    }
+}
+
+impl SinkState {
+    pub fn facts(&self) -> SinkStatus {
+        let facts = locked(&self.facts);
+        facts.values().fold(SinkStatus::default(), |sum, lane| sum.with(lane))
+    }
+
+    pub fn takes_facts(&self, lane: u64, facts: SinkStatus) {
+        locked(&self.facts).insert(lane, facts);
+    }
+
+    pub fn lane_begins(&self, lane: u64) {
+        locked(&self.lanes).insert(lane, Boundary::default());
+        self.tell_least();
+    }
+
+    pub fn lane_holds(&self, lane: u64, boundary: Boundary) {
+        if let Some(known) = locked(&self.lanes).get_mut(&lane) {
+            known.position = known.position.max(boundary.position);
+            known.complete_through = known.complete_through.max(boundary.complete_through);
+        }
+        self.tell_least();
+    }
+
+    /// What it did stays counted.
+    pub fn lane_ends(&self, lane: u64) {
+        locked(&self.lanes).remove(&lane);
+        let mut facts = locked(&self.facts);
+        if let Some(of_lane) = facts.remove(&lane) {
+            let past = facts.entry(0).or_default();
+            *past = past.with(&of_lane);
+        }
+        drop(facts);
+        self.tell_least();
+    }
+
+    /// Of all lanes what the last of them holds. Without lanes it stays as it was.
+    fn tell_least(&self) {
+        let lanes = locked(&self.lanes);
+        let Some(least) = lanes.values().min_by_key(|boundary| boundary.position).copied() else { return };
+        drop(lanes);
+        self.boundary.send_if_modified(|known| std::mem::replace(known, least) != least);
+    }
+
+    /// Is it this process that mends this? What concerns all tables of a shared sink is divided by whoever writes the first of them.
+    pub fn mends(&self, repair: &Repair) -> bool {
+        let (Some(shares), Some(table)) = (&self.shares, &repair.table) else { return true };
+        locked(shares).iter().any(|topic| topic::table_of(topic).is_some_and(|own| own.to_string() == *table))
     }
 }
 
@@ -198,7 +263,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    fn new(now: i64) -> Self {
+    pub fn new(now: i64) -> Self {
         Pulse {
             open: AtomicBool::new(false),
             beat: AtomicI64::new(now),

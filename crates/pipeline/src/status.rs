@@ -7,7 +7,7 @@ use crate::shared::{locked, Parked, Shared, SinkState, Trouble};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use tidewire_change::{Key, Position};
+use tidewire_change::{topic, Key, Position};
 use tidewire_connector::{Messages, SlotFacts, SourceStatus, TableState};
 
 /// Wall times are microseconds since 1970 UTC. Positions are `commit` and `ordinal`.
@@ -24,6 +24,9 @@ pub struct Status {
     /// Byte credit in use, per budget.
     pub memory: Vec<MemoryView>,
     pub journal: Option<JournalFacts>,
+    /// A bus that several processes share isn't reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_trouble: Option<Trouble>,
     /// Copies that may differ and are to be compared and mended.
     pub repairs: Vec<Repair>,
     pub drift: Vec<DriftView>,
@@ -148,6 +151,9 @@ pub struct SinkView {
     pub rows_incomplete: u64,
     pub bytes_written: u64,
     pub dead_letters: u64,
+    /// Several processes write it: the tables that this one writes now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Vec<String>>,
     pub parked: BTreeMap<String, Parked>,
     pub loop_state: LoopView,
 }
@@ -195,6 +201,7 @@ impl Running {
                 })
                 .collect(),
             journal: shared.journal.as_ref().map(|probe| probe()),
+            bus_trouble: shared.words.trouble(),
             repairs: self.repairs().due(),
             drift: drift(shared),
             source: self.source_view(source),
@@ -277,7 +284,7 @@ impl Running {
     }
 
     fn sink_view(&self, sink: &SinkState, source: &SourceStatus, now: i64) -> SinkView {
-        let facts = locked(&sink.facts).clone();
+        let facts = sink.facts();
         let boundary = *sink.boundary.borrow();
         let speed = self.rates().speed(&sink.name);
         let staleness =
@@ -300,6 +307,9 @@ impl Running {
             rows_incomplete: sink.incomplete.load(Relaxed),
             bytes_written: facts.bytes_written,
             dead_letters: sink.dead_letters.load(Relaxed),
+            shares: sink.shares.as_ref().map(|shares| {
+                locked(shares).iter().filter_map(|topic| Some(topic::table_of(topic)?.to_string())).collect()
+            }),
             parked: locked(&sink.parked).clone(),
             loop_state: LoopView::of(&sink.pulse),
         }

@@ -81,7 +81,7 @@ impl Supervisor {
                 (ErrorKind::Malformed, _, None) if in_a_row >= self.attempts => return Err(error.context(name())),
                 (ErrorKind::Lost, _, _) => {
                     tracing::error!(sink = state.name, error = %error, "the bus lacks what comes next: all is compared");
-                    let asked = self.repairs.ask(&shared, &state.name, None, error.message()).await;
+                    let asked = self.ask_all(&mut deliver, error.message()).await;
                     deliver.from_earliest = self.written_down(asked);
                     false
                 }
@@ -97,6 +97,16 @@ impl Supervisor {
                 self.pause(&stop, in_a_row, shared.clock.random()).await;
             }
         }
+    }
+
+    /// All that the loop writes is to be compared.
+    async fn ask_all(&self, deliver: &mut Deliver, why: &str) -> Result<()> {
+        let (shared, name) = (&deliver.shared, &deliver.state.name);
+        let Some(tables) = deliver.own_tables() else { return self.repairs.ask(shared, name, None, why).await };
+        for table in tables {
+            self.repairs.ask(shared, name, Some(&table.to_string()), why).await?;
+        }
+        Ok(())
     }
 
     /// A note about a fault must be durable before anything is skipped for it. If the bus doesn't take it just now, the

@@ -11,6 +11,55 @@ pub struct Kafka {
     folder: PathBuf,
     address: String,
     running: Option<Child>,
+    /// One of several.
+    place: Vec<(&'static str, String)>,
+}
+
+/// Several brokers that are one cluster: topics have three copies, two of which take each message.
+pub struct Brokers(pub Vec<Kafka>);
+
+/// What three brokers need beside what one is told; a broker that is gone is noticed within seconds.
+const OF_THREE: &str = "default.replication.factor=3\nmin.insync.replicas=2\noffsets.topic.replication.factor=3\n\
+    transaction.state.log.replication.factor=3\ntransaction.state.log.min.isr=2\nbroker.session.timeout.ms=3000\n\
+    broker.heartbeat.interval.ms=500\ncontroller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n\
+    replica.lag.time.max.ms=3000\n";
+
+impl Brokers {
+    pub fn start() -> Brokers {
+        let ports = output_of(Command::new(script()).args(["ports", "6"]), "");
+        let ports: Vec<&str> = ports.split_whitespace().collect();
+        let voters: Vec<_> = (0..3).map(|i| format!("{}@127.0.0.1:{}", i + 1, ports[3 + i])).collect();
+        let start = |i: usize| {
+            let place = vec![
+                ("TIDEWIRE_KAFKA_NODE", (i + 1).to_string()),
+                ("TIDEWIRE_KAFKA_PORTS", format!("{} {}", ports[i], ports[3 + i])),
+                ("TIDEWIRE_KAFKA_VOTERS", voters.join(",")),
+            ];
+            let mut broker = Kafka { folder: new_folder(), address: String::new(), running: None, place };
+            broker.launch(OF_THREE, None);
+            broker
+        };
+        // None is up before most of them are.
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..3).map(|i| scope.spawn(move || start(i))).collect();
+            Brokers(all.into_iter().map(|broker| broker.join().expect("a broker starts")).collect())
+        })
+    }
+
+    /// All of them, for programs that find those that are up by themselves.
+    pub fn as_one(&self) -> Kafka {
+        let address = self.0.iter().map(Kafka::address).collect::<Vec<_>>().join(",");
+        Kafka { folder: new_folder(), address, running: None, place: Vec::new() }
+    }
+
+    /// Which of them leads the one partition, or the first, of a topic; the others are asked.
+    pub fn leader(&self, topic: &str) -> usize {
+        let asked = self.0.iter().find(|broker| broker.is_up()).expect("one is up");
+        let told = asked.tool("TopicCommand", &["--describe", "--topic", topic], "");
+        let word = told.split("Leader: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let number: usize = word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no leader: {told}"));
+        number - 1
+    }
 }
 
 impl Kafka {
@@ -20,9 +69,18 @@ impl Kafka {
 
     /// With further properties (`PORT` stands for the broker's port), and a SCRAM account as `StorageTool --add-scram` wants it.
     pub fn start_with(properties: &str, scram: Option<&str>) -> Kafka {
-        let mut broker = Kafka { folder: new_folder(), address: String::new(), running: None };
+        Self::start_in(new_folder(), properties, scram)
+    }
+
+    /// In this folder, which may have a disk of its own.
+    pub fn start_in(folder: PathBuf, properties: &str, scram: Option<&str>) -> Kafka {
+        let mut broker = Kafka { folder, address: String::new(), running: None, place: Vec::new() };
         broker.launch(properties, scram);
         broker
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.running.is_some()
     }
 
     /// The folder of Kafka's own programs (jars).
@@ -30,7 +88,7 @@ impl Kafka {
         PathBuf::from(output_of(&mut Command::new(script()), "").trim())
     }
 
-    /// `127.0.0.1:<port>`
+    /// `127.0.0.1:<port>`, several with commas.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -80,6 +138,7 @@ impl Kafka {
     fn launch(&mut self, properties: &str, scram: Option<&str>) {
         let mut command = Command::new(script());
         command.arg("run").arg(&self.folder).env("TIDEWIRE_KAFKA_PROPERTIES", properties);
+        command.envs(self.place.iter().map(|(name, value)| (name, value)));
         if let Some(scram) = scram {
             command.env("TIDEWIRE_KAFKA_SCRAM", scram);
         }

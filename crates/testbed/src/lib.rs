@@ -11,7 +11,7 @@ mod s3;
 mod settings;
 mod small_disk;
 
-pub use kafka::{output_of, Kafka};
+pub use kafka::{output_of, Brokers, Kafka};
 pub use mutate::bombard;
 pub use postgres::{Postgres, Stop};
 pub use proxy::Proxy;

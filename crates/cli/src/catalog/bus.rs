@@ -11,8 +11,8 @@ use tidewire_change::{Error, Message, Result, TopicPartition};
 use tidewire_connector::{hurries, Budget, BusReader, BusWriter, FetchedMessage, Lag};
 use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, Read, Start, SystemClock};
-use tidewire_kafka::{self as kafka, KafkaBus};
-use tidewire_pipeline::{JournalFacts, JournalProbe, CONTROL};
+use tidewire_kafka::{self as kafka, KafkaBus, KafkaMember};
+use tidewire_pipeline::{JournalFacts, JournalProbe, ReaderFactory, CONTROL, LANES};
 
 /// How often the journal is cleaned up.
 const UPKEEP: Duration = Duration::from_secs(30);
@@ -66,6 +66,21 @@ impl Opened {
             Opened::Journal(journal) => Box::new(journal.reader(sink, budget, None)?),
             Opened::Kafka { bus, .. } => Box::new(bus.reader(sink, budget, None)?),
         })
+    }
+
+    /// Takes part in writing a sink, if processes share it.
+    pub async fn share(&self, config: &Config, sink: &str) -> Result<Option<(KafkaMember, ReaderFactory)>> {
+        let (Bus::Kafka(settings), Opened::Kafka { bus, .. }) = (&config.bus, self) else { return Ok(None) };
+        if settings.group.is_none() {
+            return Ok(None);
+        }
+        let member = KafkaMember::join(kafka_config(config, settings), sink).await?;
+        let (bus, noter, name) = (bus.clone(), member.noter(), sink.to_string());
+        let bytes = config.memory.sink_bytes / (LANES + 1);
+        let reader = move |topics| -> Result<Box<dyn BusReader>> {
+            Ok(Box::new(bus.reader(&name, Budget::new(bytes), Some(topics))?.noted_by(noter.clone())))
+        };
+        Ok(Some((member, Box::new(reader))))
     }
 
     /// Names this bus among those of pipelines of the same name that others may have started elsewhere; none: the data folder does.
@@ -225,6 +240,10 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
             })),
         },
         now: || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64),
+        group: settings
+            .group
+            .as_ref()
+            .map(|group| kafka::Group { session: group.session_timeout, instance: group.instance.clone() }),
         tls,
         sasl,
         queue_bytes: (config.memory.capture_bytes / 4).min(64 << 20),

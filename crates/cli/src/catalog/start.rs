@@ -1,14 +1,14 @@
 //! From configuration to loops at work: the whole pipeline in one process, or a part of it.
 
 use super::{
-    bus, check_data_dir, factory, facts, name_instance, open_sink, own_data_dir, source_config, targets_are_apart,
-    topics,
+    bus, check_data_dir, factory, facts, is_shared, name_instance, open_part, open_sink, own_data_dir, source_config,
+    targets_are_apart, topics,
 };
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind, SourceConfig};
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_connector::{Budget, Source};
-use tidewire_pipeline::{Pace, Pipeline, PipelineConfig, Running, SinkSpec};
+use tidewire_pipeline::{Pace, PartFactory, Pipeline, PipelineConfig, Running, SharedSink, SinkSpec};
 use tidewire_postgres::source::PostgresSource;
 use tokio::runtime::Handle;
 
@@ -54,8 +54,10 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         Part::Whole | Part::Capture => vec![("capture".to_string(), capture_budget)],
         Part::Deliver => Vec::new(),
     };
+    let (apart, alone): (Vec<_>, Vec<_>) =
+        config.sinks.iter().partition(|sink| part == Part::Deliver && is_shared(config, sink));
     let sinks = match part {
-        Part::Whole | Part::Deliver => sinks(config, &bus, &mut budgets)?,
+        Part::Whole | Part::Deliver => sinks(config, &alone, &bus, &mut budgets)?,
         Part::Capture => Vec::new(),
     };
     let settings = PipelineConfig {
@@ -78,7 +80,10 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
             let elsewhere = config.sinks.iter().map(|sink| sink.name.clone()).collect();
             Pipeline::capture(settings, source, bus.writer(), elsewhere).await?
         }
-        Part::Deliver => Pipeline::deliver(settings, source.handle(), bus.writer(), sinks).await?,
+        Part::Deliver => {
+            let shared = shared_sinks(config, &apart, &bus).await?;
+            Pipeline::share(settings, source.handle(), bus.writer(), sinks, shared).await?
+        }
     };
     tokio::spawn(keeping);
     Ok(running)
@@ -112,8 +117,33 @@ pub(super) fn pace(config: &Config, sink: &SinkConfig) -> Pace {
     Pace { interval, slowest: slowest.max(interval), ..Pace::default() }
 }
 
-fn sinks(config: &Config, bus: &bus::Opened, budgets: &mut Vec<(String, Budget)>) -> Result<Vec<SinkSpec>> {
-    let spec = |sink: &SinkConfig| {
+/// How often a table of a shared sink in a folder notes that it had nothing to write.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Joins the groups of sinks that several processes share.
+async fn shared_sinks(config: &Config, sinks: &[&SinkConfig], bus: &bus::Opened) -> Result<Vec<SharedSink>> {
+    let mut all = Vec::new();
+    for sink in sinks {
+        let Some((member, reader)) = bus.share(config, &sink.name).await? else { continue };
+        let mut pace = pace(config, sink);
+        if matches!(&sink.kind, SinkKind::Delta { path: Lake::Folder(_), .. }) {
+            pace.idle = IDLE;
+        }
+        let (settings, of) = (config.clone(), (*sink).clone());
+        let part: PartFactory = Box::new(move |topic| open_part(&settings, &of, topic));
+        let inspect = Some(factory(config, Some(sink))?);
+        all.push(SharedSink { name: sink.name.clone(), pace, inspect, member: Box::new(member), part, reader });
+    }
+    Ok(all)
+}
+
+fn sinks(
+    config: &Config,
+    sinks: &[&SinkConfig],
+    bus: &bus::Opened,
+    budgets: &mut Vec<(String, Budget)>,
+) -> Result<Vec<SinkSpec>> {
+    let spec = |sink: &&SinkConfig| {
         let budget = Budget::new(config.memory.sink_bytes);
         budgets.push((format!("sink {}", sink.name), budget.clone()));
         let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
@@ -121,7 +151,7 @@ fn sinks(config: &Config, bus: &bus::Opened, budgets: &mut Vec<(String, Budget)>
         spec.inspect = Some(factory(config, Some(sink))?);
         Ok(spec)
     };
-    config.sinks.iter().map(spec).collect()
+    sinks.iter().map(spec).collect()
 }
 
 /// May the whole pipeline be started here for a moment? Not while a process captures elsewhere, which that would end.

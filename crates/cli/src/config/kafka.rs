@@ -21,8 +21,16 @@ pub struct KafkaConfig {
     pub compression: String,
     /// None: Tidewire's own form; else Debezium's JSON, by these modes.
     pub json: Option<Modes>,
+    /// Processes that deliver share tables.
+    pub group: Option<GroupConfig>,
     pub tls: Option<TlsConfig>,
     pub sasl: Option<SaslConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupConfig {
+    pub session_timeout: Duration,
+    pub instance: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +71,7 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
         max_message,
         compression: section.choice("compression")?,
         json: json(section)?,
+        group: section.section("group")?.map(|section| group(&section)).transpose()?,
         tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
         sasl: section.section("sasl")?.map(|section| sasl(&section)).transpose()?,
     })
@@ -110,6 +119,14 @@ pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), 
         Ok(false) => Err(format!("is no property of the format; they are: {}", Modes::PROPERTIES.join(", "))),
         Err(error) => Err(format!("can't be taken: {error}")),
     }
+}
+
+fn group(section: &Section) -> Result<GroupConfig> {
+    let session_timeout = section.duration("session_timeout")?;
+    if !(Duration::from_millis(500)..=Duration::from_secs(1800)).contains(&session_timeout) {
+        return Err(section.bad("session_timeout", "must lie between 500ms and 30m"));
+    }
+    Ok(GroupConfig { session_timeout, instance: section.text("instance")? })
 }
 
 pub(super) fn tls(section: &Section, folder: &Path) -> Result<TlsConfig> {

@@ -60,8 +60,31 @@ const KAFKA: &[Key] = &[
         "With `format: debezium-json`: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
          `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
     ),
+    key(
+        "group",
+        Kind::Section(GROUP),
+        "Several `tidewire deliver` processes share the tables of a Delta sink, by Kafka's consumer groups; may be empty: `group: {}`. \
+         Without this one process writes a sink at a time.",
+    ),
     key("tls", Kind::Section(TLS), "Encrypts the connections; may be empty: `tls: {}`."),
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
+];
+
+const GROUP: &[Key] = &[
+    key(
+        "session_timeout",
+        Kind::Duration,
+        "A process that the brokers haven't heard of for so long is taken for dead: the others get its tables. Less than 6s needs a \
+         lower `group.min.session.timeout.ms` at the brokers.",
+    )
+    .default("6s"),
+    key(
+        "instance",
+        Kind::Text,
+        "Names the process among those of its sink (Kafka's `group.instance.id`), such as `${HOSTNAME}`: restarted within \
+         `session_timeout` it has the same tables again, and no others move. Without this a process that ends gives its tables to \
+         the others at once.",
+    ),
 ];
 
 pub(super) const TLS: &[Key] = &[

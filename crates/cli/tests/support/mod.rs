@@ -3,6 +3,8 @@
 #![allow(unused)]
 
 pub mod connect;
+
+pub mod group;
 pub mod registry;
 pub mod shop;
 

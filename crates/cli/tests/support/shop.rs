@@ -22,7 +22,12 @@ impl Shop {
 
     /// With further words in `bus.kafka`, each behind a comma.
     pub fn open_with(words: &str) -> Shop {
-        let kafka = std::thread::spawn(Kafka::start);
+        Shop::open_by(Kafka::start, words)
+    }
+
+    /// By brokers that are made while the server starts.
+    pub fn open_by(start: impl FnOnce() -> Kafka + Send + 'static, words: &str) -> Shop {
+        let kafka = std::thread::spawn(start);
         let server = server();
         server.psql(TABLES);
         let replica = server.create_database("replica");

@@ -28,6 +28,12 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
     if let Some(journal) = &status.journal {
         disk(journal, &mut findings);
     }
+    // Where a loop meets the same, that says it.
+    let has_met = |state: &LoopView| state.trouble.as_ref().is_some_and(|trouble| trouble.kind == "unavailable");
+    let met = has_met(&status.source.loop_state) || status.sinks.iter().any(|sink| has_met(&sink.loop_state));
+    if let Some(trouble) = status.bus_trouble.as_ref().filter(|_| !met) {
+        findings.push(in_trouble("bus", "it doesn't answer", trouble, status.now));
+    }
     for drift in &status.drift {
         findings.push(
             Finding::new(

@@ -61,6 +61,7 @@ pub(crate) fn standing(shared: &Shared) -> Standing {
 /// Tells how the source stands and does what is asked, until the stop. What fails is tried again.
 pub(crate) async fn answer_all(shared: Arc<Shared>, stop: Stop) -> Result<()> {
     while let Some(Err(error)) = stop.unless(answer(&shared)).await {
+        shared.words.failed(&error, shared.clock.now());
         tracing::warn!(%error, "processes that deliver aren't heard just now");
         let _ = stop.unless(tokio::time::sleep(TELL)).await;
     }
@@ -75,6 +76,7 @@ async fn answer(shared: &Shared) -> Result<()> {
         let now = standing(shared);
         if told.as_ref().is_none_or(|told| told_at.elapsed() >= TELL || is_news(told, &now)) {
             say(shared, &Said::Standing(Box::new(now.clone()))).await?;
+            shared.words.mended();
             (told, told_at) = (Some(now), Instant::now());
         }
         let said = tokio::select! {

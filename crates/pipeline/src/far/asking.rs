@@ -116,6 +116,7 @@ impl SourceHandle for Far {
 /// Takes in what the process that captures says, until the stop. What fails is tried again.
 pub(crate) async fn listen(far: Arc<Far>, shared: Arc<Shared>, repairs: Arc<Repairs>, stop: Stop) -> Result<()> {
     while let Some(Err(error)) = stop.unless(hear(&far, &shared, &repairs)).await {
+        shared.words.failed(&error, shared.clock.now());
         tracing::warn!(%error, "the process that captures isn't heard just now");
         shared.capture.pulse.set_open(false);
         let _ = stop.unless(tokio::time::sleep(LOOK)).await;
@@ -126,9 +127,10 @@ pub(crate) async fn listen(far: Arc<Far>, shared: Arc<Shared>, repairs: Arc<Repa
 async fn hear(far: &Far, shared: &Shared, repairs: &Repairs) -> Result<()> {
     let mut words = shared.bus.follow(CONTROL).await?;
     // A repair may be due that was told of while we did not listen: what we knew of the source is older than it.
+    shared.words.mended();
     *locked(&far.heard) = None;
     shared.capture.pulse.set_open(false);
-    repairs.refresh(&*shared.bus, &|sink| shared.sinks.iter().any(|own| own.name == sink)).await?;
+    repairs.refresh(&*shared.bus, &|sink| shared.writes_alone(sink)).await?;
     loop {
         shared.capture.pulse.beat(shared.clock.now());
         shared.capture.pulse.set_open(far.standing().is_some_and(|standing| standing.open));
@@ -154,7 +156,7 @@ async fn hear(far: &Far, shared: &Shared, repairs: &Repairs) -> Result<()> {
                 }
             }
             Ok(Said::Repairs) => {
-                repairs.refresh(&*shared.bus, &|sink| shared.sinks.iter().any(|own| own.name == sink)).await?;
+                repairs.refresh(&*shared.bus, &|sink| shared.writes_alone(sink)).await?;
             }
             // Of others, or of a later version.
             Ok(Said::Ask { .. }) | Err(_) => {}

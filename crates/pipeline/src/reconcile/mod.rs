@@ -249,7 +249,10 @@ impl Sides<'_> {
         let mark = self.live.mark().await?;
         let began = Instant::now();
         loop {
-            let boundary = self.live.sink_boundary(self.sink_name).await?;
+            let boundary = match self.sink.holds(&table.schema.table).await? {
+                Some(held) => held,
+                None => self.live.sink_boundary(self.sink_name).await?,
+            };
             if boundary >= mark {
                 return Ok(());
             }

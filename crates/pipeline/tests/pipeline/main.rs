@@ -4,4 +4,5 @@ mod delivery;
 mod faults;
 mod findings;
 mod proof;
+mod sharing;
 mod support;
