@@ -75,6 +75,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=16777216
 group.min.session.timeout.ms=500
 auto.create.topics.enable=false
 ${TIDEWIRE_KAFKA_PROPERTIES//PORT/$port}

@@ -141,7 +141,8 @@ impl Shop {
         let folder = self.place.path("lake").join(table.replace('.', "/")).join("_delta_log");
         let is_commit =
             |path: &PathBuf| path.extension().is_some_and(|ext| ext == "json") && !path.ends_with("_last_checkpoint");
-        let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(is_commit);
+        let paths =
+            std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).filter(is_commit);
         let mut times: Vec<_> = paths.filter_map(|path| path.metadata().ok()?.modified().ok()).collect();
         times.sort();
         times

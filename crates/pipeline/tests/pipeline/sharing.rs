@@ -3,11 +3,11 @@
 use crate::support::bench::Bench;
 use crate::support::sink::Store;
 use crate::support::{config, until};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::Result;
-use tidewire_connector::{BoxFuture, BusReader, Membership, Move, Sink};
+use tidewire_change::{Progress, Result};
+use tidewire_connector::{BoxFuture, BusReader, Fetched, Membership, Move, Sink};
 use tidewire_pipeline::{Pace, Pipeline, Running, SharedSink};
 use tokio::sync::mpsc;
 
@@ -37,6 +37,27 @@ impl Membership for Agreed {
     fn leave(&mut self) -> BoxFuture<'_, ()> {
         let _ = self.released.send(vec!["left".into()]);
         Box::pin(async {})
+    }
+}
+
+/// Reads only these topics, and those of the bus's own.
+struct Only(BTreeSet<String>, Box<dyn BusReader>);
+
+impl BusReader for Only {
+    fn seek(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
+        self.1.seek(progress)
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<Fetched>> {
+        Box::pin(async {
+            let mut fetched = self.1.next().await?;
+            fetched.messages.retain(|message| message.topic.starts_with("__") || self.0.contains(&*message.topic));
+            Ok(fetched)
+        })
+    }
+
+    fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
+        self.1.commit(progress)
     }
 }
 
@@ -70,7 +91,9 @@ impl Shared {
             inspect: None,
             member: Box::new(Agreed { moves: told, released: give }),
             part: Box::new(move |topic| -> Result<Box<dyn Sink>> { Ok(of_tables[topic].sink()) }),
-            reader: Box::new(move |_| -> Result<Box<dyn BusReader>> { Ok(bus.reader("lake")) }),
+            reader: Box::new(move |topics| -> Result<Box<dyn BusReader>> {
+                Ok(Box::new(Only(topics, bus.reader("lake"))))
+            }),
         };
         let (near, writer) = (bench.world.source().handle(), Arc::new(bench.bus.clone()));
         let running = Pipeline::share(config(&bench.clock), near, writer, Vec::new(), vec![sink]).await.unwrap();
