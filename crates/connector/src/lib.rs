@@ -17,7 +17,7 @@ pub use facts::{
     FolderFacts, Lag, Messages, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,
 };
 pub use moment::{hurries, moment};
-pub use sink::{Inspect, Rewritten, Scan, Sink, TableBatch, Written};
+pub use sink::{Inspect, Part, Rewritten, Scan, Sink, TableBatch, Written};
 pub use source::{ChangeBatch, Placed, Rejected, Selection, Source, SourceHandle, What};
 
 /// A boxed future: the ports are object-safe, at one allocation a batch.

@@ -31,6 +31,9 @@ pub struct Rewritten {
     pub since: Position,
 }
 
+/// Of a part of a sink: the topic of its table (none: it keeps all tables), and what it holds.
+pub type Part = (Option<String>, Progress);
+
 /// Keeps copies of tables. `write` several times, then `commit`: readers see all of it or nothing per table, and the
 /// progress with it. A sink is used by one task.
 pub trait Sink: Send {
@@ -39,7 +42,7 @@ pub trait Sink: Send {
     /// What the sink holds, as stored beside the rows; empty when it is new.
     fn committed(&mut self) -> BoxFuture<'_, Result<Progress>>;
     /// The same of each of its parts that keep their own, with the topic of a part's table.
-    fn parts(&mut self) -> BoxFuture<'_, Result<Vec<(Option<String>, Progress)>>> {
+    fn parts(&mut self) -> BoxFuture<'_, Result<Vec<Part>>> {
         Box::pin(async { Ok(vec![(None, self.committed().await?)]) })
     }
     /// Another process writes these tables from now on; of theirs nothing waits for a commit, or it is thrown away.

@@ -74,7 +74,7 @@ impl Sink for Parts {
         Box::pin(async { Err(Error::bug("each part of a sink has progress of its own")) })
     }
 
-    fn parts(&mut self) -> BoxFuture<'_, Result<Vec<(Option<String>, Progress)>>> {
+    fn parts(&mut self) -> BoxFuture<'_, Result<Vec<tidewire_connector::Part>>> {
         Box::pin(async {
             let mut all = Vec::with_capacity(self.parts.len());
             for (topic, part) in &mut self.parts {
