@@ -3,7 +3,6 @@
 #![allow(unused)]
 
 pub mod connect;
-
 pub mod group;
 pub mod registry;
 pub mod shop;
