@@ -1,13 +1,13 @@
 //! A consumer of partitions that it is told to read, without a group's assignment.
 
-use crate::client::{c_name, Client, ANSWER_MS};
+use crate::client::{c_name, locked, Client, ANSWER_MS};
 use crate::error::Fault;
 use crate::producer::HEADER;
 use rdkafka::bindings as c;
 use rdkafka::ClientConfig;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidewire_change::Result;
 
@@ -51,6 +51,22 @@ impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: our own reference.
         unsafe { c::rd_kafka_queue_destroy(self.0) };
+    }
+}
+
+/// Ends the thread's wait for messages.
+#[derive(Clone, Default)]
+pub(crate) struct Wake(Arc<Mutex<Option<Arc<Queue>>>>);
+
+impl Wake {
+    pub fn set(&self, queue: Option<Arc<Queue>>) {
+        *locked(&self.0) = queue;
+    }
+
+    pub fn wake(&self) {
+        if let Some(queue) = &*locked(&self.0) {
+            queue.wake();
+        }
     }
 }
 

@@ -11,14 +11,14 @@ use crate::consumer::{Consumer, Event, List};
 use crate::error::Fault;
 use crate::names::kafka_topic;
 use crate::producer::failure_of;
-use crate::records::{Named, TOPICS};
+use crate::records::{self, Named, MARKS, TOPICS};
 use crate::whole;
 use rdkafka::bindings as c;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_void, CStr};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use tidewire_change::{topic, Error, ErrorKind, Result};
+use tidewire_change::{topic, Error, ErrorKind, Progress, Result, TopicPartition};
 use tidewire_connector::{BoxFuture, Membership, Move};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc as channel, oneshot};
@@ -39,6 +39,15 @@ const KNOWN: Duration = Duration::from_secs(10);
 pub(crate) struct Noted {
     pub places: Vec<(String, u32, u64)>,
     pub mark: Option<u64>,
+}
+
+/// Offsets as Kafka's tools know them.
+pub(crate) fn noted(config: &Config, progress: &Progress) -> Noted {
+    let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
+    let name = |topic: &str| kafka_topic(&config.topic_prefix, topic);
+    let places = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1)).collect();
+    let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 }).copied();
+    Noted { places, mark }
 }
 
 enum Command {

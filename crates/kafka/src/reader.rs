@@ -2,9 +2,10 @@
 
 use crate::bus::looked;
 use crate::config::Config;
-use crate::group::Noter;
+use crate::consumer::Wake;
+use crate::group::{noted, Noter};
 use crate::lag;
-use crate::reading::{noted, Command, Fresh, Reading};
+use crate::reading::{Command, Fresh, Reading};
 use crate::records::MARKS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{mpsc, Arc};
@@ -25,7 +26,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct KafkaReader {
     config: Config,
     commands: mpsc::Sender<Command>,
-    wake: crate::reading::Wake,
+    wake: Wake,
     fetched: channel::Receiver<Result<Fresh>>,
     /// Closed when the thread has ended.
     ended: mpsc::Receiver<()>,
@@ -47,7 +48,7 @@ impl KafkaReader {
     /// `name`: also names the consumer group that offsets are noted for, for tools.
     pub fn open(config: Config, name: &str, budget: Budget, topics: Option<BTreeSet<String>>) -> Result<KafkaReader> {
         let (commands, queue) = mpsc::channel();
-        let wake = crate::reading::Wake::default();
+        let wake = Wake::default();
         let group = group_of(&config, name);
         let (told, fetched) = channel::channel(READY);
         let (ends, ended) = mpsc::channel::<()>();

@@ -1,10 +1,9 @@
 //! The reader's thread: polls the consumer, merges, and hands out what is whole.
 
-use crate::client::locked;
 use crate::config::Config;
-use crate::consumer::{Consumer, Event, Queue};
+use crate::consumer::{Consumer, Event, Wake};
 use crate::from_json::FromJson;
-use crate::group::Noted;
+use crate::group::{noted, Noted};
 use crate::lives::{life, of_this_life};
 use crate::merge::{Begin, Given, Merge, Waiting};
 use crate::names::kafka_topic;
@@ -12,7 +11,7 @@ use crate::records::{self, Ends, Header, MARKS, PROGRESS};
 use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc};
 use std::time::Duration;
 use tidewire_change::{topic, Error, ErrorKind, Progress, Result, TopicPartition};
 use tidewire_connector::{Budget, Credit, Fetched, FetchedMessage};
@@ -35,18 +34,6 @@ pub(crate) struct Fresh {
     pub fetched: Fetched,
     pub bus: u64,
     pub next_append: u64,
-}
-
-/// Ends the thread's wait for messages.
-#[derive(Clone, Default)]
-pub(crate) struct Wake(Arc<Mutex<Option<Arc<Queue>>>>);
-
-impl Wake {
-    pub fn wake(&self) {
-        if let Some(queue) = &*locked(&self.0) {
-            queue.wake();
-        }
-    }
 }
 
 const POLL: Duration = Duration::from_millis(200);
@@ -140,7 +127,7 @@ impl Reading {
     }
 
     fn close(&mut self) {
-        *locked(&self.wake.0) = None;
+        self.wake.set(None);
         self.open = None;
     }
 
@@ -176,7 +163,7 @@ impl Reading {
             }
         }
         merge.start(wanted, progress.boundary, from);
-        *locked(&self.wake.0) = Some(consumer.queue());
+        self.wake.set(Some(consumer.queue()));
         self.open = Some(Open {
             consumer,
             merge,
@@ -258,15 +245,6 @@ impl Reading {
             _ => error,
         })
     }
-}
-
-/// Offsets as Kafka's tools know them.
-pub(crate) fn noted(config: &Config, progress: &Progress) -> Noted {
-    let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
-    let name = |topic: &str| kafka_topic(&config.topic_prefix, topic);
-    let places = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1)).collect();
-    let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 }).copied();
-    Noted { places, mark }
 }
 
 /// Gives it back when the sink isn't ready for it.

@@ -12,23 +12,17 @@
 use crate::collect::{origin, Collected, Group, Reached, Rules};
 use crate::config::Pace;
 use crate::context::Stop;
-use crate::pace::{Due, STALL};
+use crate::pace::Due;
 use crate::repairs::Repairs;
 use crate::share::{next_order, Lane};
 use crate::shared::{Shared, SinkState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use std::time::Duration;
 use tidewire_change::{topic, Change, Error, ErrorKind, Position, Progress, Result, Schema, SchemaId, TableName};
 use tidewire_connector::{moment, BusReader, Fetched, FetchedMessage, Sink, TableBatch};
 use tidewire_envelope::native;
 use tokio::time::Instant;
-
-/// The bus is elsewhere, capture isn't open, and nothing came of a transaction for so long: it is let go.
-const FAR_STALL: Duration = Duration::from_secs(2);
-/// And looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Deliver {
     pub sink: Box<dyn Sink>,
@@ -160,7 +154,7 @@ impl Deliver {
         collected
     }
 
-    async fn open(&mut self) -> Result<Progress> {
+    pub(crate) async fn open(&mut self) -> Result<Progress> {
         self.give_back_at_once()?;
         if self.has_nothing() {
             return Ok(Progress::default());
@@ -211,44 +205,6 @@ impl Deliver {
             self.prepare(&name, &schema).await.map_err(|error| error.on_table(name))?;
         }
         Ok(())
-    }
-
-    /// What comes next isn't captured yet, and what we hold is half a transaction, of which the sink has a part. If the sink is
-    /// on the source's server, that part is an open transaction there, and a new slot waits for all of these: so it is dropped,
-    /// and read again when capture is open. None: the stop came before.
-    async fn let_go(&mut self, stop: &Stop) -> Option<Result<Progress>> {
-        tracing::debug!(sink = self.state.name, "half a transaction is let go until capture is open");
-        match stop.unless(self.sink.open()).await? {
-            Ok(()) => {}
-            Err(error) => return Some(Err(error)),
-        }
-        self.is_careful = true;
-        let began = tokio::time::Instant::now();
-        // Another process may have captured the rest and gone: that it isn't there says nothing of the bus.
-        let is_ordered = |lane: &Option<Lane>| lane.as_ref().is_some_and(Lane::is_ordered);
-        while !(self.is_capturing() || (self.shared.is_far && began.elapsed() >= LOOK_AGAIN) || is_ordered(&self.lane))
-        {
-            self.state.pulse.beat(self.shared.clock.now());
-            stop.unless(tokio::time::sleep(STALL)).await?;
-        }
-        stop.unless(self.open()).await
-    }
-
-    /// Is half a transaction in the sink to be dropped now? By the journal it is known at once that nothing comes; a bus
-    /// elsewhere may only be slow.
-    fn lets_go(&self, due: &Due, collected: &Collected) -> bool {
-        let patience = if self.shared.is_far { FAR_STALL } else { STALL };
-        self.begun && !self.is_capturing() && due.stalls_for(collected, patience)
-    }
-
-    /// A sink may be given half a transaction. Here, where the bus isn't: always, or the reader would wait for credit that we
-    /// hold.
-    fn may_begin(&self) -> bool {
-        self.shared.is_far || self.is_capturing()
-    }
-
-    fn is_capturing(&self) -> bool {
-        self.shared.capture.pulse.is_open()
     }
 
     /// Sorts fetched messages into the groups of their tables.

@@ -1,9 +1,10 @@
 use crate::capture::Capture;
 use crate::config::{PipelineConfig, SinkSpec};
-use crate::context::{task_error, Stop, Task};
+use crate::context::{Stop, Task};
 use crate::dead_letter::{DeadLetter, OF_SOURCE};
 use crate::deliver::Deliver;
 use crate::far::{answer_all, listen, Far};
+use crate::loops::{watch_over, Loops};
 use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
 use crate::repairs::{Repair, Repairs};
@@ -12,15 +13,12 @@ use crate::schemas::SchemaBook;
 use crate::share::{share as share_sink, Around, SharedSink};
 use crate::shared::{locked, CaptureState, Pulse, Shared, SinkState};
 use crate::supervise::Supervisor;
-use std::collections::HashMap;
-use std::future::Future;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Position, Result};
 use tidewire_connector::{BusWriter, Placed, Selection, Source, SourceHandle, TableState, What};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// Starts the loops.
 pub struct Pipeline;
@@ -212,73 +210,6 @@ pub(crate) async fn share(
         drift: Default::default(),
         left: Default::default(),
     })
-}
-
-/// The loops' tasks, and what each is called.
-#[derive(Default)]
-struct Loops {
-    tasks: JoinSet<Result<()>>,
-    names: HashMap<tokio::task::Id, String>,
-}
-
-impl Loops {
-    fn spawn(&mut self, name: String, task: impl Future<Output = Result<()>> + Send + 'static) {
-        self.spawn_on(name, task, &None);
-    }
-
-    fn spawn_on(
-        &mut self,
-        name: String,
-        task: impl Future<Output = Result<()>> + Send + 'static,
-        on: &Option<tokio::runtime::Handle>,
-    ) {
-        let task = match on {
-            Some(runtime) => self.tasks.spawn_on(task, runtime),
-            None => self.tasks.spawn(task),
-        };
-        self.names.insert(task.id(), name);
-    }
-
-    async fn next_end(&mut self) -> Option<Result<()>> {
-        Some(match self.tasks.join_next_with_id().await? {
-            Ok((_, result)) => result,
-            Err(error) => Err(task_error(&error, self.names.get(&error.id()).map_or("?", String::as_str))),
-        })
-    }
-}
-
-/// The one way to an end: whatever ends first, by its own error or by a stop, stops the others; who isn't done in time is
-/// cut off (what it had not committed is read again at the next start).
-async fn watch_over(
-    mut loops: Loops,
-    stop: Stop,
-    shutdown: Duration,
-    ended: watch::Sender<Option<Result<(), Arc<Error>>>>,
-) {
-    let mut first = Ok(());
-    tokio::select! {
-        biased;
-        Some(result) = loops.next_end() => first = result,
-        _ = stop.requested() => {}
-    }
-    stop.request();
-    let deadline = tokio::time::Instant::now() + shutdown;
-    loop {
-        match tokio::time::timeout_at(deadline, loops.next_end()).await {
-            Ok(Some(result)) => first = first.and(result),
-            Ok(None) => break,
-            Err(_) => {
-                tracing::warn!("some loops did not end in {shutdown:?} and are cut off");
-                loops.tasks.shutdown().await;
-                break;
-            }
-        }
-    }
-    if let Err(error) = &first {
-        // Whoever waits for the pipeline is given the error and tells of it.
-        tracing::debug!(error = %error, "the pipeline ended");
-    }
-    ended.send_replace(Some(first.map_err(Arc::new)));
 }
 
 impl Running {
