@@ -63,6 +63,10 @@ pub trait SourceHandle: Send + Sync {
     /// made to reach it.
     fn mark(&self) -> BoxFuture<'_, Result<Position>>;
     fn status(&self) -> SourceStatus;
+    /// Has it rows that can be read once more, and compared? Topics tell changes alone.
+    fn has_rows(&self) -> bool {
+        true
+    }
     /// Looks at the server: is everything there that capture needs?
     fn facts(&self) -> BoxFuture<'_, Result<ServerFacts>>;
 }

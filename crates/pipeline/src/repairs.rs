@@ -35,6 +35,11 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Repair {
+    /// Says that it is none any more: who knows that the copy is right may strike it out.
+    pub fn struck_out(&self, now: i64) -> Message {
+        message(self, Vec::new(), now)
+    }
+
     fn key(&self) -> String {
         let table = self.table.as_deref().unwrap_or_default();
         match self.apart {
@@ -115,6 +120,9 @@ impl Repairs {
     pub async fn ask_to_fill(&self, shared: &Shared, sink: &str, table: Option<&TableName>) -> Result<()> {
         // What the bus holds is read in any case; a comparison then finds what may lack all the same.
         let reread = table.is_some() || !shared.bus.holds_all().await?;
+        if !reread && !shared.source.has_rows() {
+            return Ok(());
+        }
         let why = match table {
             None if !reread => "the sink is new",
             None => "the sink is new and the bus may no longer hold the oldest rows",

@@ -6,13 +6,14 @@ use crate::config::Config;
 use crate::exit::Answer;
 use crate::serve;
 use crate::terminal::{tell, thousands, warn, Grid};
-use std::collections::HashMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tidewire_change::{topic, Error, Message, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::{Encoder, Modes, Origin};
 use tidewire_envelope::native;
-use tidewire_pipeline::{DeadLetter, DEAD_LETTERS, OF_SOURCE};
+use tidewire_pipeline::{DeadLetter, Repair, DEAD_LETTERS, OF_SOURCE, REPAIRS};
 
 pub async fn list(config: &Config, args: &OfSinks) -> Result<Answer> {
     let letters = of_sinks(config, &args.sink).await?;
@@ -123,12 +124,39 @@ pub async fn drop(config: &Config, args: &DlqReplay) -> Result<Answer> {
         catalog::note(config, struck_out(&unread)).await?;
         dropped.insert(OF_SOURCE.to_string(), unread.len().into());
     }
+    if config.postgres().is_err() && args.letter.is_empty() {
+        drop_repairs(config, args, &mut dropped).await?;
+    }
     match args.json {
         true => println!("{}", serde_json::json!({ "dropped": dropped })),
         false if dropped.is_empty() => println!("there are no dead letters"),
         false => dropped.iter().for_each(|(sink, count)| println!("{sink}: {count} dropped")),
     }
     Ok(Answer::Yes)
+}
+
+/// Topics have no rows that a copy could be compared with: who has had them told again says so.
+async fn drop_repairs(
+    config: &Config,
+    args: &DlqReplay,
+    dropped: &mut serde_json::Map<String, serde_json::Value>,
+) -> Result<()> {
+    let mut due: BTreeMap<Bytes, Repair> = BTreeMap::new();
+    for message in catalog::messages(config, REPAIRS).await? {
+        let _ = match serde_json::from_slice::<Repair>(&message.value) {
+            Ok(repair) => due.insert(message.key, repair),
+            Err(_) => due.remove(&message.key),
+        };
+    }
+    due.retain(|_, repair| args.sink.is_empty() || args.sink.contains(&repair.sink));
+    if due.is_empty() {
+        return Ok(());
+    }
+    serve::are_free(config, &config.sinks)?;
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
+    catalog::note(config, due.values().map(|repair| repair.struck_out(now)).collect()).await?;
+    dropped.insert("tables to be compared".to_string(), due.len().into());
+    Ok(())
 }
 
 fn struck_out(letters: &[DeadLetter]) -> Vec<Message> {

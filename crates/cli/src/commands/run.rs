@@ -125,7 +125,11 @@ fn lacking(status: &Status) -> Vec<String> {
     let is_here = |repair: &&Repair| status.sinks.iter().any(|sink| sink.name == repair.sink);
     for repair in status.repairs.iter().filter(is_here) {
         let table = repair.table.as_deref().unwrap_or("every table");
-        lines.push(format!("{table} in {} may differ: {}; tidewire reconcile tells", repair.sink, repair.why));
+        let next = match status.source.messages {
+            Some(_) => "tidewire status tells what to do",
+            None => "tidewire reconcile tells",
+        };
+        lines.push(format!("{table} in {} may differ: {}; {next}", repair.sink, repair.why));
     }
     lines
 }

@@ -51,6 +51,10 @@ impl SourceHandle for Handle {
         locked(&self.status).clone()
     }
 
+    fn has_rows(&self) -> bool {
+        false
+    }
+
     fn facts(&self) -> BoxFuture<'_, Result<ServerFacts>> {
         Box::pin(async { Err(Error::invalid("a topic's server isn't known")) })
     }

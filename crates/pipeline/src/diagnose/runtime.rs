@@ -55,10 +55,16 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
             )
             .since(repair.since)
             .why(repair.why.clone())
-            .next(format!(
-                "nothing while Tidewire runs; or at once: tidewire reconcile {} --sink {} --repair",
-                status.file, repair.sink
-            )),
+            .next(match status.source.messages {
+                Some(_) => format!(
+                    "have the connector take a snapshot of the tables again; then: tidewire dlq drop {} --sink {}",
+                    status.file, repair.sink
+                ),
+                None => format!(
+                    "nothing while Tidewire runs; or at once: tidewire reconcile {} --sink {} --repair",
+                    status.file, repair.sink
+                ),
+            }),
         );
     }
     sorted(findings)
@@ -89,7 +95,10 @@ fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
                 format!("{} messages are in the dead letters", source.dead_letters),
             )
             .why("they could not be read; their rows may differ from the source")
-            .next("tidewire dlq list tells which and why; when their rows were told again: tidewire dlq drop"),
+            .next(format!(
+                "tidewire dlq list {0} tells which and why; when their rows were told again: tidewire dlq drop {0}",
+                status.file
+            )),
         );
     }
     if source.recoveries > 0 {
