@@ -163,9 +163,7 @@ fn a_text_that_is_not_utf8_parks_its_table_and_check_warns_of_such_a_database() 
     assert_eq!(place.duckdb("v", "public.bad"), "café", "its copy stays as it was");
 
     let mut run = place.run();
-    run.until("the finding", |_| {
-        place.tidewire(&["status"], &[]).out.contains("snapshot pipeline.yaml --table public.bad")
-    });
+    run.until("the finding", |_| place.tidewire(&["status"], &[]).out.contains("pipeline.yaml --table public.bad"));
     server.psql_in("plain", "UPDATE bad SET v = 'mended'");
     place.tidewire(&["snapshot"], &["--table", "public.bad"]).is(0);
     run.until("it is followed again", |_| place.duckdb("v", "public.bad") == "mended");
