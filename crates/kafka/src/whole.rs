@@ -8,7 +8,7 @@ use crate::records::{self, Header, Named, State, CHECKPOINT, TOPICS};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidewire_change::{topic, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
 use tidewire_envelope::native;
@@ -139,7 +139,7 @@ pub(crate) fn read(
     consumer.add(&places)?;
     let mut open: BTreeMap<u32, ()> = starts.iter().map(|(partition, _)| (*partition, ())).collect();
     let none: Arc<str> = "".into();
-    let mut idle = Duration::ZERO;
+    let (began, mut idle) = (Instant::now(), Duration::ZERO);
     while !open.is_empty() {
         let count = consumer.poll(POLL, |event| {
             match event {
@@ -152,6 +152,8 @@ pub(crate) fn read(
                 Event::End { partition, .. } => {
                     open.remove(&partition);
                 }
+                // A topic was made a moment ago, and a broker has not heard of it.
+                Event::Failed { fault, .. } if fault.is_unknown_topic() && began.elapsed() < PATIENCE => {}
                 Event::Failed { fault, .. } => return Err(fault.error(format!("reading the topic {name}"))),
             }
             Ok(())
