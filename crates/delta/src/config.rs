@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidewire_change::{topic, Error, Result};
+use tidewire_flow::key_hash128;
 
 /// Microseconds since 1970 UTC; tests put their own in its place.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -54,6 +55,9 @@ pub struct Share {
     /// So many partitions the bus has. It divides the tables' number of buckets.
     pub of: u32,
 }
+
+/// Bytes of a table's name in the name of a file.
+const NOTED_NAME_MAX: usize = 120;
 
 /// How a table is kept small and quick to read.
 #[derive(Clone, Debug)]
@@ -194,7 +198,11 @@ impl Config {
     pub(crate) fn note_name(&self, what: &str) -> String {
         let stem = self.note_stem(what);
         match &self.only {
-            Some(topic) => format!("{stem}~{}.json", topic::escape(topic)),
+            // Names of tables may be longer than file systems take.
+            Some(topic) => match topic::escape(topic) {
+                name if name.len() <= NOTED_NAME_MAX => format!("{stem}~{name}.json"),
+                _ => format!("{stem}~{:032x}.json", key_hash128(topic.as_bytes())),
+            },
             None => format!("{stem}.json"),
         }
     }
@@ -206,5 +214,21 @@ impl Config {
 
     pub(crate) fn owner(&self) -> String {
         format!("{}/{}", self.pipeline, self.sink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_of_any_table_has_a_name_that_file_systems_take_and_one_of_its_own() {
+        let of = |topic: &str| {
+            Config { only: Some(topic.into()), ..Config::new("/l", "p".repeat(50), "lake") }.note_name("progress")
+        };
+        let long = format!("{}.{}", "é".repeat(31), "ü".repeat(31));
+        let names = [of("shop.orders"), of(&long), of(&format!("{long}x"))];
+        assert!(names.iter().all(|name| name.len() < 240), "{names:?}");
+        assert!(names[0].ends_with("~shop%2Eorders.json") && names[1] != names[2], "{names:?}");
     }
 }

@@ -96,6 +96,8 @@ impl BucketConfig {
 
     /// Asks nothing of the store yet.
     pub(super) fn client(&self) -> Result<Arc<dyn ObjectStore>, StoreError> {
+        // Whoever was first has chosen: it is always this one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig {
             backoff: BackoffConfig {
                 init_backoff: Duration::from_millis(100),
