@@ -36,7 +36,10 @@ const OWNED: &[(&str, &[&str])] = &[
     ("axum", &["server"]),
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
-    ("rustls", &["pgwire"]),
+    // delta only says which cryptography the object stores' client takes: the same.
+    ("rustls", &["pgwire", "delta"]),
+    ("object_store", &["delta"]),
+    ("reqwest", &["delta"]),
     ("rdkafka", &["kafka"]),
     (
         "tokio",
