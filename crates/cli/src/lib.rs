@@ -144,6 +144,8 @@ fn log(cli: &Cli, form: LogForm) -> Result<()> {
         Error::invalid(format!("--log-level {:?} can't be understood: {e}", cli.log_level))
             .hint("say error, warn, info, debug or trace, or per part: warn,tidewire_postgres=debug")
     })?;
+    // It tells each try to reach an object store as an error of its own; the sink tells it once.
+    let filter = filter.add_directive("rustls_platform_verifier=off".parse().expect("a directive"));
     let form = match cli.log {
         Some(LogChoice::Text) => LogForm::Text,
         Some(LogChoice::Json) => LogForm::Json,

@@ -12,6 +12,7 @@ pub fn of_the_system(error: &Error) -> bool {
 pub(super) fn may_pass(error: &StoreError) -> bool {
     let text = || error.to_string();
     match error {
+        StoreError::Generic { .. } if is_untrusted(&root(error)) => false,
         // A request that the store understood and refused stays refused; 408 and 429 ask for patience.
         StoreError::Generic { .. } => {
             status(&text()).is_none_or(|status| !(300..500).contains(&status) || matches!(status, 408 | 429))
@@ -23,7 +24,11 @@ pub(super) fn may_pass(error: &StoreError) -> bool {
 
 /// `place`: what was asked for.
 pub(super) fn told(error: StoreError, place: &str) -> Error {
-    let said = said(&error.to_string());
+    let (mut said, root) = (said(&error.to_string()), root(&error));
+    // Of a request that got nowhere the outermost error says no more than that.
+    if said.ends_with("error sending request") && !root.is_empty() {
+        said = format!("{said}: {root}");
+    }
     let invalid = |what: &str, hint: &str| Error::invalid(format!("{place}: {what} ({said})")).hint(hint);
     match &error {
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => invalid(
@@ -36,10 +41,27 @@ pub(super) fn told(error: StoreError, place: &str) -> Error {
         }
         _ if said.contains("NoSuchBucket") => invalid("there is no such bucket", "make it, or check its name"),
         _ if status(&error.to_string()) == Some(501) => invalid("the store can't do that", NO_PUT_IF_ABSENT),
+        _ if is_untrusted(&root) => invalid(
+            "the store's certificate isn't trusted",
+            "let the system trust its authority, or name a file with it in the variable SSL_CERT_FILE; or correct the endpoint",
+        ),
         _ if may_pass(&error) => Error::unavailable(format!("{place}: the store doesn't answer as it should ({said})")),
         _ => invalid("the store refuses it", "check region, endpoint and the bucket's name"),
     }
     .caused_by(error)
+}
+
+/// What the innermost cause says; empty: there is none.
+fn root(error: &StoreError) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause.and_then(|cause| cause.source()) {
+        cause = Some(next);
+    }
+    cause.map(ToString::to_string).unwrap_or_default()
+}
+
+fn is_untrusted(root: &str) -> bool {
+    root.contains("invalid peer certificate")
 }
 
 pub(super) const NO_PUT_IF_ABSENT: &str =
@@ -97,5 +119,17 @@ mod tests {
         let cut = generic("Error performing GET http://x/y in 9ms - HTTP error: error sending request");
         assert!(may_pass(&cut));
         assert_eq!(told(cut, "s3://b/t").kind(), ErrorKind::Unavailable);
+    }
+    #[test]
+    fn a_certificate_that_nobody_trusts_is_named_and_not_asked_for_again() {
+        let cause = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        let error = StoreError::Generic { store: "S3", source: Box::new(cause) };
+        assert!(!may_pass(&error));
+        let told = told(error, "s3://b/t");
+        assert_eq!(told.kind(), ErrorKind::Invalid);
+        assert!(
+            told.to_string().contains("certificate isn't trusted") && told.to_string().contains("UnknownIssuer"),
+            "{told}"
+        );
     }
 }
