@@ -91,7 +91,8 @@ async fn readers_see_all_old_rows_until_all_new_ones_are_there_through_restarts_
                 let seen = work.describe(&new.table).await.unwrap();
                 assert_eq!((seen.rows, seen.next.unwrap().rows), (300, 77));
                 let cleaned = work.maintain(&new.table).await.unwrap();
-                assert!(cleaned.merges > 0, "{cleaned:?}");
+                // Whoever merged them, the sink beside its work or this clean-up: few are left, and those merged are gone.
+                assert!(cleaned.files_after < config.upkeep.merge_files as u64, "{cleaned:?}");
                 assert!(cleaned.removed_files > 0, "{cleaned:?}");
                 assert_eq!(work.vacuum(&new.table).await.unwrap().files, 0);
                 sink = open(&config).await;
