@@ -149,10 +149,9 @@ class Parts:
         p = self.run(config)
         wait("it streams", lambda: (status(config) or {}).get("source", {}).get("open"))
         words = [self.o.binary, "reconcile", config, "--sink", "lake"]
-        copies, quiet, loaded = [], [], []
-        for _ in range(self.o.repeats):
-            copies.append(timed(["psql", "-qX", self.pg.url("bench"), "-c", "COPY (SELECT * FROM w1) TO STDOUT (FORMAT binary)"])[0])
-            quiet.append(timed(words)[0])
+        copy = ["psql", "-qX", self.pg.url("bench"), "-c", "COPY (SELECT * FROM w1) TO STDOUT (FORMAT binary)"]
+        both = lambda: [(timed(copy)[0], timed(words)[0]) for _ in range(self.o.repeats)]
+        quiet = both()
         stop = threading.Event()
 
         def load():
@@ -164,14 +163,16 @@ class Parts:
                 time.sleep(0.05)
         loader = threading.Thread(target=load)
         loader.start()
-        for _ in range(self.o.repeats):
-            loaded.append(timed(words)[0])
+        loaded = both()
         stop.set()
         loader.join()
         self.end(p)
-        of_copy = lambda times: "%.2f" % (statistics.median(times) / statistics.median(copies))
-        self.report("reconcile", {"rows": n, "binary COPY s": spread(copies), "reconcile s": spread(quiet), "in COPYs": of_copy(quiet),
-                                  "reconcile s, 2,000 updates/s": spread(loaded), "in COPYs, under load": of_copy(loaded)})
+        figures = {"rows": n}
+        for name, pairs in (("", quiet), (", 2,000 updates/s", loaded)):
+            copies, times = zip(*pairs)
+            figures |= {"binary COPY s" + name: spread(copies), "reconcile s" + name: spread(times),
+                        "in COPYs" + name: "%.2f" % (statistics.median(times) / statistics.median(copies))}
+        self.report("reconcile", figures)
 
     def startstop(self):
         self.make_bench(TABLE, INSERT % (1, 100_000))
