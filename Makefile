@@ -40,8 +40,8 @@ unit: tools python kafka ## the tests of cargo alone, those of one crate with CR
 
 readers: tools python ## Delta tables read by ClickHouse and Spark, too (needs Java and Maven)
 	testbed/python.sh all
-	TIDEWIRE_READERS="duckdb polars deltalake chdb" cargo test -p tidewire-delta --test lake -- random types server schemas keyless views
-	SPARK_JARS=$(CACHE)/spark-jars TIDEWIRE_READERS=spark cargo test -p tidewire-delta --test lake -- --test-threads 1 types server retyped views feed
+	TIDEWIRE_READERS="duckdb polars deltalake chdb" cargo test -p tidewire-delta --test lake -- random types server schemas keyless views mapping buckets shared rewrite
+	SPARK_JARS=$(CACHE)/spark-jars TIDEWIRE_READERS=spark cargo test -p tidewire-delta --test lake -- --test-threads 1 types server retyped views feed mapping buckets rows_of_after
 
 azure: tools python ## a lake in a server of Azure's protocol (azurite, from npm)
 	testbed/python.sh azure

@@ -44,7 +44,7 @@ pub struct LakeColumn {
 
 impl LakeColumn {
     fn is_of(&self, (physical, configured): (Physical, bool)) -> bool {
-        self.physical == physical && self.configured == configured
+        mapping::shown(&self.physical) == physical && self.configured == configured
     }
 }
 
@@ -253,11 +253,16 @@ impl Layout {
     fn add(&mut self, column: &Column, rules: &TableRules) {
         let mut name = escape(&column.name);
         // Delta tells names apart without regard to case.
-        let taken = |name: &str| self.columns.iter().any(|c| c.name.to_lowercase() == name.to_lowercase());
+        let taken = |name: &str| self.columns.iter().any(|c| mapping::has_name(c, name));
         while mapping::is_reserved(&name) || taken(&name) {
             name = format!("_src{name}");
         }
-        let (physical, configured) = rules.types.of(&self.schema.table, column);
+        let (mut physical, configured) = rules.types.of(&self.schema.table, column);
+        if let Some(id) = self.next_id {
+            mapping::name_parts(&mut physical, id + 1, &|part| {
+                taken(part) || name.to_lowercase() == part.to_lowercase()
+            });
+        }
         let (source, attribute) = (column.name.clone(), column.attribute);
         let mapped = self.next_id.map(|id| Mapped { id, shown: name.clone() });
         self.next_id = self.next_id.map(|id| id + mapping::ids_of(&physical));

@@ -1,8 +1,8 @@
 //! Delta's column mapping by name (PROTOCOL.md, "Column Mapping"): files keep the name that a column had first, and the table's
 //! metadata says what readers call it. So renaming or dropping a column changes metadata alone.
 
-use super::layout::RESERVED;
-use super::{Layout, Physical, DELETED, LSN, OP, SEQ, SPECIAL, TS};
+use super::layout::{LakeColumn, RESERVED};
+use super::{Layout, Part, Physical, DELETED, LSN, OP, SEQ, SPECIAL, TS};
 use arrow_schema::Field;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -47,6 +47,60 @@ pub fn ids_of(physical: &Physical) -> u32 {
     }
 }
 
+/// Gives parts of composites names in files that the table has nowhere else: some readers refuse two columns of one such name, wherever
+/// in the table they are. `next`: the number of the first part.
+pub fn name_parts(physical: &mut Physical, mut next: u32, taken: &impl Fn(&str) -> bool) {
+    match physical {
+        Physical::List(element) => name_parts(element, next, taken),
+        Physical::Struct(parts) => {
+            for part in parts {
+                let mut name = format!("{}-{next}", part.name);
+                while taken(&name) {
+                    name.push('_');
+                }
+                name_parts(&mut part.physical, next + 1, taken);
+                next += ids_of(&part.physical);
+                part.shown = Some(std::mem::replace(&mut part.name, name));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A type as readers see it.
+pub fn shown(physical: &Physical) -> Physical {
+    match physical {
+        Physical::List(element) => Physical::List(Box::new(shown(element))),
+        Physical::Struct(parts) => {
+            let part = |part: &Part| Part {
+                name: part.shown.as_ref().unwrap_or(&part.name).clone(),
+                shown: None,
+                physical: shown(&part.physical),
+            };
+            Physical::Struct(parts.iter().map(part).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// Does a column, or a part of it, have this name in files? (Delta tells names apart without regard to case.)
+pub fn has_name(column: &LakeColumn, name: &str) -> bool {
+    fn part_has(physical: &Physical, name: &str) -> bool {
+        match physical {
+            Physical::List(element) => part_has(element, name),
+            Physical::Struct(parts) => {
+                parts.iter().any(|part| is_same(&part.name, name) || part_has(&part.physical, name))
+            }
+            _ => false,
+        }
+    }
+    is_same(&column.name, name) || (column.mapped.is_some() && part_has(&column.physical, name))
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
 /// Delta's `schemaString`: the columns that the source has.
 pub fn delta(layout: &Layout) -> String {
     let mut fields = Vec::new();
@@ -80,10 +134,10 @@ fn delta_type(physical: &Physical, mut next: u32) -> Value {
             json!({"type": "array", "elementType": delta_type(element, next), "containsNull": true})
         }
         Physical::Struct(parts) => {
-            let part = |part: &super::Part| {
+            let part = |part: &Part| {
                 let id = next;
                 next += ids_of(&part.physical);
-                field(&part.name, &part.name, &part.physical, id)
+                field(part.shown.as_ref().unwrap_or(&part.name), &part.name, &part.physical, id)
             };
             let fields: Vec<Value> = parts.iter().map(part).collect();
             json!({"type": "struct", "fields": fields})

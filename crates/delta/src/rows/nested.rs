@@ -253,8 +253,8 @@ mod tests {
     fn values_that_a_list_a_map_or_a_struct_cannot_hold_exactly_are_told() {
         let texts = list(Physical::String);
         let pair = Physical::Struct(vec![
-            Part { name: "a".into(), physical: Physical::Integer },
-            Part { name: "b".into(), physical: Physical::String },
+            Part { name: "a".into(), shown: None, physical: Physical::Integer },
+            Part { name: "b".into(), shown: None, physical: Physical::String },
         ]);
         for good in ["{}", "{a,\"\",NULL,\"null\",\"a b\",\"{\\\"\\\\}\"}", "{\"\t\"}"] {
             assert!(exact(&texts, good.as_bytes()), "{good}");

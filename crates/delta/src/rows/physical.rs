@@ -34,7 +34,11 @@ pub enum Physical {
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
+    /// Its name in files, and for readers if there is no other.
     pub name: String,
+    /// Its name for readers, in a table with column mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
     #[serde(rename = "type")]
     pub physical: Physical,
 }
@@ -66,7 +70,7 @@ impl Physical {
                     while parts.iter().any(|part| part.name.to_lowercase() == name.to_lowercase()) {
                         name = format!("_src{name}");
                     }
-                    parts.push(Part { name, physical: Physical::of(&field.ty) });
+                    parts.push(Part { name, shown: None, physical: Physical::of(&field.ty) });
                 }
                 Physical::Struct(parts)
             }
