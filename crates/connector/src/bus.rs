@@ -2,7 +2,10 @@ use crate::{BoxFuture, Credit};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, TopicPartition};
+use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, Schema, TopicPartition};
+
+/// Says whether messages under a schema may be written, and has everything ready for them then; some: why not.
+pub type Contract = Arc<dyn Fn(Arc<Schema>) -> BoxFuture<'static, Result<Option<String>>> + Send + Sync>;
 
 /// Writes to a partitioned log. One writer a pipeline; `append` may be called from several tasks.
 pub trait BusWriter: Send + Sync {
@@ -19,6 +22,10 @@ pub trait BusWriter: Send + Sync {
     /// doubt, no.
     fn holds_all(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { Ok(false) })
+    }
+    /// What the messages of tables are bound by for others who read them: asked before the first that is under a schema. None: by nothing.
+    fn contract(&self) -> Option<Contract> {
+        None
     }
     /// What comes to one small topic from now on, from any process. `Invalid` when the bus is of one process alone.
     fn follow<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Box<dyn Following>>> {

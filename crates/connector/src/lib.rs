@@ -11,7 +11,7 @@ mod moment;
 mod sink;
 mod source;
 
-pub use bus::{BusReader, BusWriter, Fetched, FetchedMessage, Following, Membership, Move};
+pub use bus::{BusReader, BusWriter, Contract, Fetched, FetchedMessage, Following, Membership, Move};
 pub use credit::{Budget, Credit};
 pub use facts::{
     FolderFacts, Lag, Messages, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,

@@ -1,4 +1,4 @@
-use crate::{BoxFuture, Credit, ServerFacts, SourceStatus};
+use crate::{BoxFuture, Contract, Credit, ServerFacts, SourceStatus};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, Schema, TableName};
@@ -36,6 +36,10 @@ pub trait Source: Send {
     /// What the bus holds of schemas, oldest first: told before `open`.
     fn remember(&mut self, schemas: Vec<Arc<Schema>>) {
         let _ = schemas;
+    }
+    /// Rows under a schema are given only if the contract takes it; a table whose schema it doesn't take is parked. Told before `open`.
+    fn bind(&mut self, contract: Contract) {
+        let _ = contract;
     }
     /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too.
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;

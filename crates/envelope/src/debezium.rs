@@ -24,6 +24,7 @@
 //!
 //! They speak of the row `after`, of a delete's `before`; with `before_` in front, of an update's `before`.
 
+mod avro;
 mod connect_schema;
 mod decimal;
 mod decoder;
@@ -36,6 +37,7 @@ mod json;
 mod literal;
 mod modes;
 mod read;
+mod rows;
 mod scan;
 mod shape;
 mod source;
@@ -43,6 +45,7 @@ mod time;
 mod unwrapped;
 mod write;
 
+pub use avro::{position_contract, push_position_key, AvroEncoder, Contract, Contracts};
 pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use foreign::{has_key, Absent, Terms};

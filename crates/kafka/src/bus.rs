@@ -5,13 +5,14 @@ use crate::format;
 use crate::lag;
 use crate::reader::KafkaReader;
 use crate::records;
+use crate::registry::Accepting;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Message, Result, TopicPartition};
-use tidewire_connector::{BoxFuture, Budget, BusWriter, Credit, FetchedMessage, Following, Lag};
+use tidewire_connector::{BoxFuture, Budget, BusWriter, Contract, Credit, FetchedMessage, Following, Lag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -38,7 +39,7 @@ impl KafkaBus {
         let looked = tokio::task::spawn_blocking(move || {
             Admin::new(&config, runtime)?.partitions(&config.topic_prefix)?;
             crate::writer::is_of_pipeline(&config, whole::state(&config)?.as_ref())?;
-            format::fits(&config, &format::known(&config)?, !whole::tables(&config)?.is_empty())
+            format::fits(&config, &format::known(&config)?.modes, !whole::tables(&config)?.is_empty())
         });
         looked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?
     }
@@ -133,6 +134,10 @@ impl BusWriter for KafkaBus {
             self.jobs.send(Job::Append { messages, checkpoint, done }).map_err(|_| stopped())?;
             outcome.await.map_err(|_| stopped())?
         })
+    }
+
+    fn contract(&self) -> Option<Contract> {
+        Accepting::of(&self.config, self.jobs.clone())
     }
 
     /// Of the topics of tables. Kafka counts marks of transactions, too: a message's offset may be higher than what was its

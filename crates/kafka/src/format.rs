@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::names::kafka_topic;
 use crate::records::FORMATS;
+use crate::registry::Registry;
 use crate::whole;
-use std::collections::BTreeMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
 use tidewire_change::{Error, Message, Result};
 use tidewire_envelope::debezium::Modes;
 
@@ -14,24 +16,66 @@ pub enum Format {
     /// Tidewire's own, compact one.
     #[default]
     Native,
-    /// Debezium's JSON, with a tombstone behind a delete.
-    Debezium(Box<DebeziumJson>),
+    /// As Debezium writes them, with a tombstone behind a delete.
+    Debezium(Box<Debezium>),
 }
 
 #[derive(Clone, Debug)]
-pub struct DebeziumJson {
+pub struct Debezium {
     /// They may change: every message tells by which it was written.
     pub modes: Modes,
     /// Name of the source database.
     pub database: String,
     /// Of this program.
     pub version: String,
+    pub codec: Codec,
 }
 
-/// The modes by which messages in JSON were written, by their numbers. Blocks.
-pub(crate) fn known(config: &Config) -> Result<BTreeMap<u16, Modes>> {
-    let mut known = BTreeMap::new();
+/// What the bytes of Debezium's messages are.
+#[derive(Clone, Debug)]
+pub enum Codec {
+    Json,
+    /// By the schemas of a registry.
+    Avro(Registry),
+}
+
+impl Codec {
+    pub(crate) fn coding(&self) -> Coding {
+        match self {
+            Codec::Json => Coding::Json,
+            Codec::Avro(_) => Coding::Avro,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Json,
+    Avro,
+}
+
+/// A name among the properties that no connector has.
+const CODING: &str = "tidewire.coding";
+
+/// The properties by which messages were written, by their numbers.
+pub(crate) type Numbered = BTreeMap<u16, (Modes, Coding)>;
+
+/// What the bus tells of messages that aren't in our own form.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub modes: Numbered,
+    /// Hash of a subject and a schema → the number that the registry has for it.
+    pub ids: HashMap<u128, u32>,
+}
+
+/// Blocks.
+pub(crate) fn known(config: &Config) -> Result<Known> {
+    let mut known = Known::default();
     for message in whole::read_topic(config, FORMATS)? {
+        if let Some((hash, id)) = id_in(&message.key, &message.value) {
+            known.ids.insert(hash, id);
+            continue;
+        }
         let name = kafka_topic(&config.topic_prefix, FORMATS);
         let broken = || {
             Error::invalid(format!("the record {} of the topic {name} can't be read", message.offset))
@@ -39,43 +83,76 @@ pub(crate) fn known(config: &Config) -> Result<BTreeMap<u16, Modes>> {
         };
         let number = std::str::from_utf8(&message.key).ok().and_then(|key| key.parse().ok()).ok_or_else(broken)?;
         let properties: BTreeMap<String, String> = serde_json::from_slice(&message.value).map_err(|_| broken())?;
-        let mut modes = Modes::default();
+        let (mut modes, mut coding) = (Modes::default(), Coding::Json);
         for (property, value) in properties {
-            if !modes.set(&property, &value).map_err(|_| broken())? {
-                return Err(broken());
+            match (property.as_str(), value.as_str()) {
+                (CODING, "avro") => coding = Coding::Avro,
+                _ if modes.set(&property, &value).map_err(|_| broken())? => {}
+                _ => return Err(broken()),
             }
         }
-        known.insert(number, modes);
+        known.modes.insert(number, (modes, coding));
     }
     Ok(known)
 }
 
 /// Refuses another form than the one that the bus has. `has_tables`: messages lie there already.
-pub(crate) fn fits(config: &Config, known: &BTreeMap<u16, Modes>, has_tables: bool) -> Result<()> {
+pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Result<()> {
     let prefix = &config.topic_prefix;
-    let (has, format) = match &config.format {
-        Format::Native if !known.is_empty() => ("Debezium's JSON", "debezium-json"),
-        Format::Debezium(_) if has_tables && known.is_empty() => ("Tidewire's own form", "native"),
-        _ => return Ok(()),
+    let wanted = match &config.format {
+        Format::Native => None,
+        Format::Debezium(of) => Some(of.codec.coding()),
+    };
+    let has = known.values().map(|(_, coding)| *coding).next_back();
+    if has == wanted || (has.is_none() && !has_tables) {
+        return Ok(());
+    }
+    let (has, format) = match has {
+        None => ("Tidewire's own form", "native"),
+        Some(Coding::Json) => ("Debezium's JSON", "debezium-json"),
+        Some(Coding::Avro) => ("Debezium's Avro", "debezium-avro"),
     };
     Err(Error::invalid(format!("the topics {prefix}.* hold messages in {has}: one that reads them takes no other"))
         .hint(format!("set bus.kafka.format to {format}, or bus.kafka.topic_prefix to topics of their own")))
 }
 
 /// The number of these modes, and the message that tells it, if they are new.
-pub(crate) fn number(known: &BTreeMap<u16, Modes>, modes: &Modes) -> Result<(u16, Option<Message>)> {
-    if let Some((number, _)) = known.iter().find(|(_, of)| *of == modes) {
+pub(crate) fn number(known: &Numbered, modes: &Modes, coding: Coding) -> Result<(u16, Option<Message>)> {
+    if let Some((number, _)) = known.iter().find(|(_, (of, in_coding))| of == modes && *in_coding == coding) {
         return Ok((*number, None));
     }
     let last = known.keys().next_back().copied().unwrap_or(0);
     let number = last.checked_add(1).ok_or_else(|| {
         Error::invalid("the properties of the format were changed 65,535 times").hint("use a topic_prefix of its own")
     })?;
-    let properties: BTreeMap<_, _> = modes.properties().into_iter().collect();
+    let mut properties: BTreeMap<_, _> = modes.properties().into_iter().collect();
+    if coding == Coding::Avro {
+        properties.insert(CODING, "avro".to_string());
+    }
     let value = serde_json::to_vec(&properties).map_err(|error| Error::bug("texts have no JSON").caused_by(error))?;
-    let key = number.to_string().into();
-    let message = Message { topic: FORMATS.into(), partition: 0, key, value: value.into(), timestamp: 0 };
-    Ok((number, Some(message)))
+    Ok((number, Some(note(number.to_string(), value.into()))))
+}
+
+fn note(key: String, value: Bytes) -> Message {
+    Message { topic: FORMATS.into(), partition: 0, key: key.into(), value, timestamp: 0 }
+}
+
+/// What a key begins with that names a registered schema.
+const ID: &str = "id-";
+
+/// Tells that the registry has a number for a schema: whoever starts while it is down goes on by it.
+pub(crate) fn id_note(hash: u128, id: u32) -> Message {
+    note(format!("{ID}{hash:032x}"), id.to_string().into())
+}
+
+/// The hash and the number that a message on its way to the bus tells.
+pub(crate) fn id_of(message: &Message) -> Option<(u128, u32)> {
+    id_in(&message.key, &message.value)
+}
+
+fn id_in(key: &[u8], value: &[u8]) -> Option<(u128, u32)> {
+    let hash = std::str::from_utf8(key).ok()?.strip_prefix(ID)?;
+    Some((u128::from_str_radix(hash, 16).ok()?, std::str::from_utf8(value).ok()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -88,30 +165,44 @@ mod tests {
 
     fn debezium() -> Format {
         let modes = Modes::default();
-        Format::Debezium(Box::new(DebeziumJson { modes, database: "db".into(), version: "1".into() }))
+        Format::Debezium(Box::new(Debezium { modes, database: "db".into(), version: "1".into(), codec: Codec::Json }))
+    }
+
+    fn json() -> (Modes, Coding) {
+        (Modes::default(), Coding::Json)
     }
 
     #[test]
     fn a_bus_keeps_its_form() {
-        let known = BTreeMap::from([(1, Modes::default())]);
+        let known = BTreeMap::from([(1, json())]);
         assert!(fits(&config(Format::Native), &BTreeMap::new(), true).is_ok());
         assert!(fits(&config(debezium()), &BTreeMap::new(), false).is_ok());
         assert!(fits(&config(debezium()), &known, true).is_ok());
-        let told = |format, known: &BTreeMap<u16, Modes>| fits(&config(format), known, true).unwrap_err().to_string();
+        let told = |format, known: &Numbered| fits(&config(format), known, true).unwrap_err().to_string();
         assert!(told(Format::Native, &known).contains("set bus.kafka.format to debezium-json"));
         assert!(told(debezium(), &BTreeMap::new()).contains("set bus.kafka.format to native"));
+        let in_avro = BTreeMap::from([(1, (Modes::default(), Coding::Avro))]);
+        assert!(told(debezium(), &in_avro).contains("set bus.kafka.format to debezium-avro"));
     }
 
     #[test]
     fn modes_keep_their_number_and_new_ones_are_told() {
-        let (number_of_first, told) = number(&BTreeMap::new(), &Modes::default()).unwrap();
+        let (number_of_first, told) = number(&BTreeMap::new(), &Modes::default(), Coding::Json).unwrap();
         assert!(number_of_first == 1 && told.is_some());
-        let mut known = BTreeMap::from([(1, Modes::default())]);
-        assert_eq!(number(&known, &Modes::default()).unwrap(), (1, None));
+        let mut known = BTreeMap::from([(1, json())]);
+        assert_eq!(number(&known, &Modes::default(), Coding::Json).unwrap(), (1, None));
+        assert_eq!(number(&known, &Modes::default(), Coding::Avro).unwrap().0, 2);
         let mut other = Modes::default();
         other.set("decimal.handling.mode", "string").unwrap();
-        assert_eq!(number(&known, &other).unwrap().0, 2);
-        known.insert(u16::MAX, Modes::default());
-        assert!(number(&known, &other).is_err());
+        assert_eq!(number(&known, &other, Coding::Json).unwrap().0, 2);
+        known.insert(u16::MAX, json());
+        assert!(number(&known, &other, Coding::Json).is_err());
+    }
+
+    #[test]
+    fn numbers_of_schemas_come_back_and_are_no_numbers_of_modes() {
+        let message = id_note(u128::MAX - 5, 7);
+        assert_eq!(id_of(&message), Some((u128::MAX - 5, 7)));
+        assert_eq!((id_in(b"1", b"{}"), id_in(b"id-x", b"1")), (None, None));
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
 //! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
-//! Debezium's JSON, and come back from either as they were appended.
+//! Debezium's (JSON, or Avro by a schema registry), and come back from either as they were appended.
 
 mod admin;
 mod bus;
@@ -22,7 +22,7 @@ mod consumer;
 mod error;
 mod follow;
 mod format;
-mod from_json;
+mod from_debezium;
 mod group;
 mod lag;
 mod letters;
@@ -35,8 +35,9 @@ mod raise;
 mod reader;
 mod reading;
 mod records;
+mod registry;
 mod sending;
-mod to_json;
+mod to_debezium;
 mod topic_ids;
 mod topics;
 mod transaction;
@@ -45,8 +46,9 @@ mod writer;
 
 pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Group, Mechanism, Sasl, Tls};
-pub use format::{DebeziumJson, Format};
+pub use format::{Codec, Debezium, Format};
 pub use group::KafkaMember;
 pub use names::{kafka_topic, topics_are_apart};
 pub use reader::KafkaReader;
+pub use registry::{Ask, Naming, Registry};
 pub use topics::{is_meant, Definitions, TopicsConfig, TopicsSource};

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Wake};
-use crate::from_json::FromJson;
+use crate::from_debezium::FromDebezium;
 use crate::group::{noted, Noted};
 use crate::lives::{life, of_this_life};
 use crate::merge::{Begin, Given, Merge, Waiting};
@@ -72,7 +72,7 @@ struct Open {
     progress_next: u64,
     /// Ready, but the sink has no room or no credit for it.
     held: Option<(Fresh, usize)>,
-    from_json: FromJson,
+    from_debezium: FromDebezium,
     /// Of the topics that were made anew: how often.
     lives: HashMap<String, u32>,
 }
@@ -175,7 +175,7 @@ impl Reading {
             progress_is_paused: false,
             progress_next: from,
             held: None,
-            from_json: FromJson::default(),
+            from_debezium: FromDebezium::default(),
             lives,
         });
         Ok((state.bus, from))
@@ -266,7 +266,7 @@ fn hand_out(
 
 impl Open {
     fn fresh(&mut self, given: Given, config: &Config) -> Result<(Fresh, usize)> {
-        let mut messages = self.from_json.all(given.messages, config)?;
+        let mut messages = self.from_debezium.all(given.messages, config)?;
         if !self.lives.is_empty() {
             for message in &mut messages {
                 message.offset = records::with_life(life(&self.lives, &message.topic), message.offset);

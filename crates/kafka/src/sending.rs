@@ -4,7 +4,7 @@ use crate::error::Fault;
 use crate::letters;
 use crate::producer::{Produced, Producer};
 use crate::records::{self, Header};
-use crate::to_json::{Json, ToJson};
+use crate::to_debezium::{ToDebezium, Written};
 use crate::transaction::{Group, Target};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl Slots {
 pub(crate) struct Sending<'a> {
     pub producer: &'a Producer,
     pub targets: &'a HashMap<Arc<str>, Target>,
-    /// Tables' messages are written in JSON, at this time.
-    pub json: Option<(&'a mut ToJson, i64)>,
+    /// Tables' messages are written as Debezium's, at this time.
+    pub debezium: Option<(&'a mut ToDebezium, i64)>,
     /// Partitions of a table, as whoever appends knows them.
     pub partitions: u32,
     pub max_message_bytes: usize,
@@ -91,8 +91,8 @@ impl Sending<'_> {
                 _ => &self.targets[&message.topic],
             };
             target = Some((&message.topic, to));
-            match self.json.is_some() && !topic::is_internal(&message.topic) {
-                true => self.in_json(&group.messages, index, to)?,
+            match self.debezium.is_some() && !topic::is_internal(&message.topic) {
+                true => self.as_debezium(&group.messages, index, to)?,
                 false => self.as_it_is(message, index, to)?,
             }
         }
@@ -121,14 +121,15 @@ impl Sending<'_> {
         })
     }
 
-    fn in_json(&mut self, messages: &[Message], index: usize, to: &Target) -> Result<(), Stopped> {
+    fn as_debezium(&mut self, messages: &[Message], index: usize, to: &Target) -> Result<(), Stopped> {
         let (message, max_message_bytes) = (&messages[index], self.max_message_bytes);
-        let Some((writer, now)) = &mut self.json else { return Ok(()) };
-        let json = writer.message(messages, index, *now, to.is_compacted)?;
-        let bytes = json.value.len() + json.key.map_or(0, <[u8]>::len);
+        let Some((writer, now)) = &mut self.debezium else { return Ok(()) };
+        let written = writer.message(messages, index, *now, to.is_compacted)?;
+        let bytes = written.value.len() + written.key.map_or(0, <[u8]>::len);
         if bytes > max_message_bytes {
-            let message =
-                format!("a message of {bytes} bytes in JSON is more than max_message ({max_message_bytes} bytes)");
+            let message = format!(
+                "a message of {bytes} bytes in Debezium's form is more than max_message ({max_message_bytes} bytes)"
+            );
             let error = Error::invalid(message)
                 .context(format!("topic {}", messages[index].topic))
                 .hint("raise bus.kafka.max_message and the topic's max.message.bytes, or leave the table out");
@@ -138,21 +139,21 @@ impl Sending<'_> {
             }
             .into());
         }
-        let header = Header { index: index as u32, timestamp: message.timestamp, form: Some(json.form) }.encode();
-        for partition in self::partitions(&json, message.partition, self.partitions, to.partitions) {
+        let header = Header { index: index as u32, timestamp: message.timestamp, form: Some(written.form) }.encode();
+        for partition in self::partitions(&written, message.partition, self.partitions, to.partitions) {
             let mut produced = Produced {
                 topic: to.handle,
                 partition,
-                key: json.key,
-                value: json.value,
+                key: written.key,
+                value: written.value,
                 timestamp_ms: (message.timestamp / 1000).max(0),
                 header: header.as_slice(),
-                other_header: json.header,
+                other_header: written.header,
                 letter: &[],
                 slot: self.slots.of(&message.topic, partition),
             };
             self.producer.produce(&produced)?;
-            if json.has_tombstone {
+            if written.has_tombstone {
                 produced.value = &[];
                 produced.slot = self.slots.of(&message.topic, partition);
                 self.producer.produce(&produced)?;
@@ -162,12 +163,12 @@ impl Sending<'_> {
     }
 }
 
-/// Where a message goes: by its key in JSON, over all partitions of the topic, as Java's producer does it. A truncate comes once for
+/// Where a message goes: by its key as it is written, over all partitions of the topic, as Java's producer does it. A truncate comes once for
 /// each partition that whoever appends knows; the last of them stands for all that the topic has beside.
-fn partitions(json: &Json<'_>, given: u32, known: u32, of_topic: u32) -> std::ops::Range<u32> {
-    match json.key {
-        _ if json.is_truncate && given + 1 == known => given..of_topic.max(known),
-        Some(key) if !json.is_truncate => {
+fn partitions(written: &Written<'_>, given: u32, known: u32, of_topic: u32) -> std::ops::Range<u32> {
+    match written.key {
+        _ if written.is_truncate && given + 1 == known => given..of_topic.max(known),
+        Some(key) if !written.is_truncate => {
             let to = partition(key, of_topic.max(1));
             to..to + 1
         }

@@ -6,9 +6,9 @@ use crate::format::{self, Format};
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{Named, State, CHECKPOINT, CONTROL, PROGRESS, TOPICS};
+use crate::records::{Named, State, CHECKPOINT, CONTROL, FORMATS, PROGRESS, TOPICS};
 use crate::sending::{Sending, Slots};
-use crate::to_json::ToJson;
+use crate::to_debezium::ToDebezium;
 use crate::transaction::{self, Books, Broken, Group, Target};
 use crate::whole;
 use std::collections::{BTreeMap, HashMap};
@@ -68,8 +68,8 @@ pub(crate) struct Session {
     pub named: BTreeMap<String, Named>,
     pub books: Books,
     /// None: messages stay in our own form.
-    pub json: Option<ToJson>,
-    /// The bus isn't told yet of how the messages in JSON are written.
+    pub debezium: Option<ToDebezium>,
+    /// The bus isn't told yet of how the messages are written then.
     pub untold: Option<Message>,
 }
 
@@ -172,12 +172,12 @@ impl Writer {
         self.check(group)?;
         self.make_topics(group)?;
         let Some(session) = &mut self.session else { return Err(Error::bug("the producer is gone")) };
-        let Session { producer, targets, books, json, .. } = session;
+        let Session { producer, targets, books, debezium, .. } = session;
         let now = (self.config.now)();
         let sending = Sending {
             producer,
             targets,
-            json: json.as_mut().map(|json| (json, now)),
+            debezium: debezium.as_mut().map(|debezium| (debezium, now)),
             partitions: self.config.partitions,
             max_message_bytes: self.config.max_message_bytes,
             topic_prefix: &self.config.topic_prefix,
@@ -253,10 +253,15 @@ impl Writer {
     fn learn_schemas(&mut self, group: &Group) -> Result<()> {
         for message in group.messages.iter().filter(|m| &*m.topic == topic::SCHEMAS && !m.value.is_empty()) {
             let (_, schema) = native::decode_schema(&message.key, &message.value)?;
-            if let Some(json) = self.session()?.json.as_mut() {
-                json.learn(&schema);
+            if let Some(debezium) = self.session()?.debezium.as_mut() {
+                debezium.learn(&schema);
             }
             self.schemas.insert(topic::topic_of(&schema.table), schema);
+        }
+        for message in group.messages.iter().filter(|m| &*m.topic == FORMATS) {
+            if let (Some(debezium), Some(id)) = (self.session()?.debezium.as_mut(), format::id_of(message)) {
+                debezium.learn_id(id);
+            }
         }
         Ok(())
     }
@@ -291,17 +296,17 @@ impl Writer {
         if self.role == Role::Capture {
             // Before anybody is fenced.
             let tables = whole::tables(&self.config)?;
-            format::fits(&self.config, &format::known(&self.config)?, !tables.is_empty())?;
+            format::fits(&self.config, &format::known(&self.config)?.modes, !tables.is_empty())?;
             self.become_the_one(&producer, &mut books)?;
         }
-        let (json, untold) = self.to_json()?;
+        let (debezium, untold) = self.to_debezium()?;
         let mut named = whole::topics(&self.config)?;
         if self.role == Role::Capture {
             lives::look(&self.config, &self.admin, &mut producer, &mut named)?;
             self.schemas.extend(whole::latest_schemas(&self.config)?);
         }
         let (targets, made) = (HashMap::new(), HashMap::new());
-        let mut session = Session { producer, targets, made, named, books, json, untold };
+        let mut session = Session { producer, targets, made, named, books, debezium, untold };
         let names: Vec<&str> = there.keys().map(String::as_str).collect();
         let settings = self.admin.settings(&names)?;
         if self.role == Role::Capture {
@@ -316,11 +321,14 @@ impl Writer {
         Ok(session)
     }
 
-    fn to_json(&self) -> Result<(Option<ToJson>, Option<Message>)> {
+    fn to_debezium(&self) -> Result<(Option<ToDebezium>, Option<Message>)> {
         let (Format::Debezium(of), Role::Capture) = (&self.config.format, self.role) else { return Ok((None, None)) };
-        let (number, untold) = format::number(&format::known(&self.config)?, &of.modes)?;
-        let schemas = whole::schemas(&self.config)?;
-        Ok((Some(ToJson::new((**of).clone(), &self.config.topic_prefix, number, schemas)), untold))
+        let known = format::known(&self.config)?;
+        let (number, untold) = format::number(&known.modes, &of.modes, of.codec.coding())?;
+        let mut debezium =
+            ToDebezium::new((**of).clone(), &self.config.topic_prefix, number, whole::schemas(&self.config)?);
+        known.ids.into_iter().for_each(|id| debezium.learn_id(id));
+        Ok((Some(debezium), untold))
     }
 
     fn own_topics(&self) -> Vec<Wanted> {

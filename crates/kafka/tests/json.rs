@@ -16,7 +16,7 @@ use tidewire_change::{
 use tidewire_connector::{Budget, BusReader, BusWriter, FetchedMessage};
 use tidewire_envelope::debezium::Modes;
 use tidewire_envelope::native;
-use tidewire_kafka::{Cleanup, Config, DebeziumJson, Format, KafkaBus};
+use tidewire_kafka::{Cleanup, Codec, Config, Debezium, Format, KafkaBus};
 use tidewire_testbed::Kafka;
 
 const PARTITIONS: u32 = 3;
@@ -34,7 +34,7 @@ fn config(prefix: &str, modes: Option<Modes>) -> Config {
     config.now = || 1_800_000_000_000_001;
     if let Some(modes) = modes {
         let (database, version) = ("db".into(), "9".into());
-        config.format = Format::Debezium(Box::new(DebeziumJson { modes, database, version }));
+        config.format = Format::Debezium(Box::new(Debezium { modes, database, version, codec: Codec::Json }));
     }
     config
 }

@@ -57,6 +57,9 @@ impl Capture {
     async fn open(&mut self) -> Result<Encoder> {
         let told = self.shared.book.load(&*self.shared.bus).await?;
         self.source.remember(told.iter().filter_map(|id| self.shared.book.get(*id)).collect());
+        if let Some(contract) = self.shared.bus.contract() {
+            self.source.bind(contract);
+        }
         let life = &self.shared.capture.life;
         life.store(self.shared.clock.now().max(life.load(Relaxed) + 1), Relaxed);
         let last = self.shared.bus.last().await?;

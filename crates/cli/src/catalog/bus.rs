@@ -1,6 +1,6 @@
 //! What stands between source and sinks: the embedded journal, or Kafka.
 
-use crate::config::{Bus, Config, JournalConfig, KafkaConfig, SaslConfig, TlsConfig};
+use crate::config::{Bus, Config, JournalConfig, KafkaConfig, RegistryConfig, SaslConfig, TlsConfig};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,6 +13,7 @@ use tidewire_envelope::native;
 use tidewire_journal::{self as journal, Journal, Read, Start, SystemClock};
 use tidewire_kafka::{self as kafka, KafkaBus, KafkaMember};
 use tidewire_pipeline::{JournalFacts, JournalProbe, ReaderFactory, CONTROL, LANES};
+use tidewire_server::registry::Client;
 
 /// How often the journal is cleaned up.
 const UPKEEP: Duration = Duration::from_secs(30);
@@ -30,7 +31,7 @@ impl Opened {
                 Opened::Journal(Arc::new(Journal::open(journal_config(config, settings), Arc::new(SystemClock))?))
             }
             Bus::Kafka(settings) => {
-                let bus = KafkaBus::capture(kafka_config(config, settings), capture).await?;
+                let bus = KafkaBus::capture(kafka_config(config, settings)?, capture).await?;
                 Opened::Kafka { bus: Arc::new(bus), partitions: settings.partitions }
             }
         })
@@ -40,7 +41,7 @@ impl Opened {
     /// tells it from another.
     pub async fn join(config: &Config) -> Result<Opened> {
         let Bus::Kafka(settings) = &config.bus else { return Err(shared_only("deliver")) };
-        let bus = KafkaBus::notes(kafka_config(config, settings)).await?;
+        let bus = KafkaBus::notes(kafka_config(config, settings)?).await?;
         if bus.id().await?.is_none() {
             crate::terminal::tell("waiting for a process that captures: the bus isn't made yet");
         }
@@ -74,7 +75,7 @@ impl Opened {
         if settings.group.is_none() {
             return Ok(None);
         }
-        let member = KafkaMember::join(kafka_config(config, settings), sink).await?;
+        let member = KafkaMember::join(kafka_config(config, settings)?, sink).await?;
         let (bus, noter, name) = (bus.clone(), member.noter(), sink.to_string());
         let bytes = config.memory.sink_bytes / (LANES + 1);
         let reader = move |topics| -> Result<Box<dyn BusReader>> {
@@ -135,7 +136,7 @@ pub async fn lag(config: &Config) -> Result<Vec<SinkLag>> {
         }
         Bus::Kafka(settings) => {
             for sink in &config.sinks {
-                let partitions = KafkaBus::lag(kafka_config(config, settings), &sink.name).await?;
+                let partitions = KafkaBus::lag(kafka_config(config, settings)?, &sink.name).await?;
                 all.push(SinkLag { sink: sink.name.clone(), partitions });
             }
         }
@@ -148,7 +149,7 @@ pub async fn lag(config: &Config) -> Result<Vec<SinkLag>> {
 pub async fn starts(config: &Config, at: Option<i64>) -> Result<BTreeMap<TopicPartition, Option<u64>>> {
     match &config.bus {
         Bus::Journal(_) => Journal::read_only(&config.data_dir)?.starts(at),
-        Bus::Kafka(settings) => KafkaBus::starts(kafka_config(config, settings), at).await,
+        Bus::Kafka(settings) => KafkaBus::starts(kafka_config(config, settings)?, at).await,
     }
 }
 
@@ -159,7 +160,7 @@ pub async fn messages(config: &Config, topic: &str) -> Result<Vec<FetchedMessage
             let read = Read { topic: topic.to_string(), partition: None, start: Start::Earliest };
             Journal::read_only(&config.data_dir)?.read(read).collect()
         }
-        Bus::Kafka(settings) => KafkaBus::messages(kafka_config(config, settings), topic).await,
+        Bus::Kafka(settings) => KafkaBus::messages(kafka_config(config, settings)?, topic).await,
     }
 }
 
@@ -183,7 +184,7 @@ pub fn shared_only(command: &str) -> Error {
 /// Fails when a process captures now: whoever captured here would end it.
 pub async fn may_capture(config: &Config) -> Result<()> {
     let Bus::Kafka(settings) = &config.bus else { return Ok(()) };
-    let bus = KafkaBus::notes(kafka_config(config, settings)).await?;
+    let bus = KafkaBus::notes(kafka_config(config, settings)?).await?;
     let mut words = bus.follow(CONTROL).await?;
     match tokio::time::timeout(HEARD_WITHIN, words.next()).await {
         Err(_) => Ok(()),
@@ -200,7 +201,13 @@ const HEARD_WITHIN: Duration = Duration::from_secs(3);
 pub async fn reach(config: &Config) -> Result<()> {
     match &config.bus {
         Bus::Journal(_) => Ok(()),
-        Bus::Kafka(settings) => KafkaBus::look(kafka_config(config, settings)).await,
+        Bus::Kafka(settings) => {
+            KafkaBus::look(kafka_config(config, settings)?).await?;
+            match settings.debezium.as_ref().and_then(|of| of.registry.as_ref()) {
+                Some(registry) => client(registry)?.get("/subjects").await.map(|_| ()),
+                None => Ok(()),
+            }
+        }
     }
 }
 
@@ -208,13 +215,13 @@ pub async fn reach(config: &Config) -> Result<()> {
 pub async fn cluster(config: &Config) -> Result<Option<String>> {
     match &config.bus {
         Bus::Journal(_) => Ok(None),
-        Bus::Kafka(settings) => KafkaBus::cluster(kafka_config(config, settings)).await,
+        Bus::Kafka(settings) => KafkaBus::cluster(kafka_config(config, settings)?).await,
     }
 }
 
-fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
+fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<kafka::Config> {
     let (tls, sasl) = (tls(&settings.tls), sasl(&settings.sasl));
-    kafka::Config {
+    Ok(kafka::Config {
         partitions: settings.partitions,
         replication: settings.replication,
         cleanup: match settings.cleanup.as_str() {
@@ -231,12 +238,16 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
             "snappy" => kafka::Compression::Snappy,
             _ => kafka::Compression::Lz4,
         },
-        format: match &settings.json {
+        format: match &settings.debezium {
             None => kafka::Format::Native,
-            Some(modes) => kafka::Format::Debezium(Box::new(kafka::DebeziumJson {
-                modes: modes.clone(),
+            Some(of) => kafka::Format::Debezium(Box::new(kafka::Debezium {
+                modes: of.modes.clone(),
                 database: super::database(config),
                 version: env!("CARGO_PKG_VERSION").to_string(),
+                codec: match &of.registry {
+                    None => kafka::Codec::Json,
+                    Some(settings) => kafka::Codec::Avro(registry(settings)?),
+                },
             })),
         },
         now: || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64),
@@ -249,7 +260,31 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> kafka::Config {
         queue_bytes: (config.memory.capture_bytes / 4).min(64 << 20),
         instance: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64),
         ..kafka::Config::new(&settings.brokers, &settings.topic_prefix, &config.name)
-    }
+    })
+}
+
+fn client(settings: &RegistryConfig) -> Result<Client> {
+    let user = settings.user.clone().zip(settings.password.as_ref());
+    Client::with_user(&settings.url, user.map(|(user, password)| (user, password.reveal().to_string())))
+}
+
+/// How the bus asks a schema registry.
+fn registry(settings: &RegistryConfig) -> Result<kafka::Registry> {
+    let client = Arc::new(client(settings)?);
+    let ask: kafka::Ask = Arc::new(move |method, path, body| {
+        let client = client.clone();
+        Box::pin(async move { client.ask(method, &path, body.as_ref()).await })
+    });
+    Ok(kafka::Registry {
+        ask,
+        naming: match settings.naming.as_str() {
+            "record" => kafka::Naming::Record,
+            "topic-record" => kafka::Naming::TopicRecord,
+            _ => kafka::Naming::Topic,
+        },
+        auto_register: settings.auto_register,
+        level: settings.level.clone(),
+    })
 }
 
 pub(super) fn tls(settings: &Option<TlsConfig>) -> Option<kafka::Tls> {

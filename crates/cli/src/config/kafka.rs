@@ -19,12 +19,31 @@ pub struct KafkaConfig {
     pub max_message: u64,
     /// none, lz4, zstd, gzip or snappy.
     pub compression: String,
-    /// None: Tidewire's own form; else Debezium's JSON, by these modes.
-    pub json: Option<Modes>,
+    /// None: Tidewire's own form.
+    pub debezium: Option<DebeziumForm>,
     /// Processes that deliver share tables.
     pub group: Option<GroupConfig>,
     pub tls: Option<TlsConfig>,
     pub sasl: Option<SaslConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DebeziumForm {
+    pub modes: Modes,
+    /// None: in JSON; else in Avro.
+    pub registry: Option<RegistryConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegistryConfig {
+    pub url: String,
+    pub user: Option<String>,
+    pub password: Option<Secret>,
+    /// topic, record or topic-record.
+    pub naming: String,
+    pub auto_register: bool,
+    /// None: subjects keep the level that they have.
+    pub level: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +89,7 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
         retention,
         max_message,
         compression: section.choice("compression")?,
-        json: json(section)?,
+        debezium: debezium(section)?,
         group: section.section("group")?.map(|section| group(&section)).transpose()?,
         tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
         sasl: section.section("sasl")?.map(|section| sasl(&section)).transpose()?,
@@ -97,20 +116,48 @@ pub(super) fn max_message(section: &Section) -> Result<u64> {
     }
 }
 
-/// How messages in JSON are written, if they are.
-fn json(section: &Section) -> Result<Option<Modes>> {
+/// How messages are written as Debezium's, if they are.
+fn debezium(section: &Section) -> Result<Option<DebeziumForm>> {
     let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
-    if section.choice("format")? == "native" {
-        return match properties.is_empty() {
-            true => Ok(None),
-            false => Err(section.bad("properties", "is only for `format: debezium-json`")),
-        };
+    let registry = section.section("registry")?.map(|section| registry(&section)).transpose()?;
+    let format = section.choice("format")?;
+    let is_avro = format == "debezium-avro";
+    if format == "native" && !properties.is_empty() {
+        return Err(section.bad("properties", "is only for Debezium's formats (`format`)"));
+    }
+    if registry.is_some() && !is_avro {
+        return Err(section.bad("registry", "is only for `format: debezium-avro`"));
+    }
+    if registry.is_none() && is_avro {
+        return Err(section.bad("format", "needs `registry`: whoever reads Avro asks there for the schemas"));
     }
     let mut modes = Modes::default();
     for (property, value) in &properties {
         set(&mut modes, property, value).map_err(|what| section.bad("properties", &what))?;
+        if is_avro && property.ends_with("schemas.enable") {
+            return Err(section.bad("properties", &format!("{property} is JSON's: Avro's schemas are in the registry")));
+        }
     }
-    Ok(Some(modes))
+    Ok((format != "native").then_some(DebeziumForm { modes, registry }))
+}
+
+pub(super) fn registry(section: &Section) -> Result<RegistryConfig> {
+    let (user, password) = (section.text("user")?, section.text("password")?.map(Secret::new));
+    if user.is_some() != password.is_some() {
+        let lacking = if user.is_some() { "password" } else { "user" };
+        return Err(section.bad(lacking, "is needed, too: name and password go together"));
+    }
+    let url = section.given_text("url")?;
+    tidewire_server::registry::Client::new(&url, None)
+        .map_err(|error| section.bad("url", &format!("can't be taken: {error}")))?;
+    Ok(RegistryConfig {
+        url,
+        user,
+        password,
+        naming: section.choice("naming")?,
+        auto_register: section.flag("auto_register")?,
+        level: Some(section.choice("level")?).filter(|level| level != "keep"),
+    })
 }
 
 pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {

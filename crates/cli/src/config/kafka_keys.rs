@@ -49,17 +49,19 @@ const KAFKA: &[Key] = &[
     key("compression", Kind::Choice(&["none", "lz4", "zstd", "gzip", "snappy"]), "How batches are packed.").default("lz4"),
     key(
         "format",
-        Kind::Choice(&["native", "debezium-json"]),
+        Kind::Choice(&["native", "debezium-json", "debezium-avro"]),
         "How messages of tables are written: in Tidewire's own compact form, or as Debezium writes them, for whoever else reads the \
-         topics (docs/kafka.md). A bus keeps its form: another one needs a topic_prefix of its own.",
+         topics (docs/kafka.md): in JSON, or in Avro by a schema registry. A bus keeps its form: another one needs a topic_prefix of its \
+         own.",
     )
     .default("native"),
     key(
         "properties",
         Kind::Pairs,
-        "With `format: debezium-json`: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
+        "With Debezium's formats: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
          `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
     ),
+    key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro`: the schema registry that has the messages' schemas."),
     key(
         "group",
         Kind::Section(GROUP),
@@ -68,6 +70,41 @@ const KAFKA: &[Key] = &[
     ),
     key("tls", Kind::Section(TLS), "Encrypts the connections; may be empty: `tls: {}`."),
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
+];
+
+pub(super) const REGISTRY: &[Key] = &[
+    key("url", Kind::Text, "Its address, http://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API.").required(),
+    key("user", Kind::Text, "The name to log in with."),
+    key("password", Kind::Secret, "The password, or the token of `tidewire registry` (with any `user`)."),
+    key(
+        "naming",
+        Kind::Choice(&["topic", "record", "topic-record"]),
+        "What subjects are called: `TOPIC-key` and `TOPIC-value`, the record's name, or both (Confluent's TopicNameStrategy, \
+         RecordNameStrategy, TopicRecordNameStrategy).",
+    )
+    .default("topic"),
+    key(
+        "auto_register",
+        Kind::Flag,
+        "A schema that the registry hasn't is registered. With `false` it has to be there: its table is parked until it is.",
+    )
+    .default("true"),
+    key(
+        "level",
+        Kind::Choice(&[
+            "BACKWARD_TRANSITIVE",
+            "BACKWARD",
+            "FORWARD_TRANSITIVE",
+            "FORWARD",
+            "FULL_TRANSITIVE",
+            "FULL",
+            "NONE",
+            "keep",
+        ]),
+        "The level that a subject gets when a schema of ours is registered and it has none of its own. `keep`: what counts for all \
+         subjects counts.",
+    )
+    .default("BACKWARD_TRANSITIVE"),
 ];
 
 const GROUP: &[Key] = &[

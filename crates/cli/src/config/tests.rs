@@ -163,12 +163,30 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
         "{brokers: 'k:1', format: debezium-json, properties: {decimal.handling.mode: string, tombstones.on.delete: false}}",
     );
     let Bus::Kafka(kafka) = read(&json).unwrap().bus else { panic!("it is Kafka") };
-    assert!(kafka.json.is_some_and(|modes| modes.decimal == DecimalMode::Text && !modes.tombstones));
+    let form = kafka.debezium.unwrap();
+    assert!(form.modes.decimal == DecimalMode::Text && !form.modes.tombstones && form.registry.is_none());
     let properties =
         |given: &str| refusal(&with(&format!("{{brokers: 'k:1', format: debezium-json, properties: {given}}}")));
     assert!(properties("{decimal.mode: string}").contains("is no property of the format"));
     assert!(properties("{decimal.handling.mode: exact}").contains("precise, string, double"));
-    assert!(refusal(&with("{brokers: 'k:1', properties: {tombstones.on.delete: true}}")).contains("only for `format:"));
+    assert!(refusal(&with("{brokers: 'k:1', properties: {tombstones.on.delete: true}}"))
+        .contains("only for Debezium's formats"));
+    let avro = |more: &str| with(&format!("{{brokers: 'k:1', format: debezium-avro{more}}}"));
+    let secret = "registry: {url: 'http://r:8081/base', user: u, password: '${READERS}', naming: record, level: keep}";
+    let config = read(&avro(&format!(", {secret}"))).unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
+    let Bus::Kafka(kafka) = config.bus else { panic!("it is Kafka") };
+    let registry = kafka.debezium.unwrap().registry.unwrap();
+    assert_eq!((registry.naming.as_str(), registry.auto_register, registry.level), ("record", true, None));
+    assert!(refusal(&avro("")).contains("needs `registry`"));
+    assert!(refusal(&avro(", registry: {url: 'https://r'}")).contains("asks for TLS"));
+    assert!(refusal(&avro(", registry: {url: 'http://r', user: u}"))
+        .contains("`bus.kafka.registry.password` is needed, too"));
+    assert!(refusal(&avro(", registry: {url: 'http://r'}, properties: {key.converter.schemas.enable: true}"))
+        .contains("is JSON's"));
+    assert!(
+        refusal(&with("{brokers: 'k:1', registry: {url: 'http://r'}}")).contains("only for `format: debezium-avro`")
+    );
 
     assert!(refusal(&with("{}")).contains("`bus.kafka.brokers` is missing"));
     assert!(refusal(&with("{brokers: k1}")).contains("p.yaml:5:24: `bus.kafka.brokers` must be addresses"));

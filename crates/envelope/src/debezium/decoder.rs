@@ -1,23 +1,27 @@
 //! A message of Debezium as a change: ours, and those that a real Debezium wrote.
 
+use super::avro::Walker;
 use super::encoder::placeholder;
 use super::foreign::{Absent, Terms};
 use super::json::read_base64;
 use super::modes::{Modes, TimeMode};
-use super::read::{read, Unread};
+use super::rows::RowSays;
 use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::Shape;
 use super::source::{Source, Template};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidewire_change::{Change, Datum, Error, Identity, Kind, Op, Result, Row, RowBuilder, Schema, Type};
+use tidewire_change::{Change, Error, Identity, Kind, Op, Result, Schema, Type};
 
 /// Reads the messages of one table's topic. `schema`: the table as it was when they were written; `modes`: those that they were written with.
 pub struct Decoder {
     pub(super) schema: Arc<Schema>,
-    columns: Vec<Column>,
-    scratch: Vec<u8>,
+    pub(super) columns: Vec<Column>,
+    pub(super) scratch: Vec<u8>,
+    pub(super) json: Vec<u8>,
+    /// None: the messages are JSON.
+    pub(super) walker: Option<Walker>,
     pub(super) before: Slots,
     pub(super) after: Slots,
     /// What came before the last message's payload: the schema, which is the same in most messages.
@@ -29,25 +33,30 @@ pub struct Decoder {
 }
 
 pub(super) struct Column {
-    shape: Shape,
+    pub(super) shape: Shape,
     /// `"name":`
     head: Vec<u8>,
-    placeholder: Vec<u8>,
+    pub(super) placeholder: Vec<u8>,
     /// A property by which every value of the column may have lost something, unless it is said that none has.
-    loses: Option<&'static str>,
+    pub(super) loses: Option<&'static str>,
 }
 
 /// Where each column's value lies in the message; empty: nowhere.
 #[derive(Default)]
 pub(super) struct Slots(pub(super) Vec<(u32, u32)>);
 
+impl Slots {
+    /// It is null.
+    pub(super) const NULL: (u32, u32) = (u32::MAX, u32::MAX);
+}
+
 /// What is said beside a row: for each column, whether its value is there at all, and its text.
 #[derive(Default)]
 pub(super) struct Notes {
     /// All columns without a value are named: a placeholder is a text like any other.
     pub(super) is_whole: bool,
-    unavailable: Vec<usize>,
-    texts: Vec<(usize, Vec<u8>)>,
+    pub(super) unavailable: Vec<usize>,
+    pub(super) texts: Vec<(usize, Vec<u8>)>,
 }
 
 #[derive(Default)]
@@ -56,7 +65,7 @@ pub(super) struct Envelope<'a> {
     pub(super) has_after: bool,
     pub(super) source: Option<Source<'a>>,
     pub(super) op: Option<Op>,
-    ts_ms: Option<i64>,
+    pub(super) ts_ms: Option<i64>,
     pub(super) notes: Notes,
     pub(super) notes_before: Notes,
 }
@@ -80,6 +89,8 @@ impl Decoder {
             schema: schema.clone(),
             columns,
             scratch: Vec::new(),
+            json: Vec::new(),
+            walker: None,
             before: Slots::default(),
             after: Slots::default(),
             head: Vec::new(),
@@ -93,6 +104,9 @@ impl Decoder {
     /// it held (the property is named); `Schema`: its columns are others than the schema's.
     pub fn decode(&mut self, value: Option<&[u8]>) -> Result<Option<Change>> {
         let Some(value) = value.filter(|value| !value.is_empty() && *value != b"null") else { return Ok(None) };
+        if self.walker.is_some() {
+            return self.decode_payload(self.avro_body(value)?);
+        }
         // A schema that is the same as the message before is known; what follows it is looked at as it is.
         if !self.head.is_empty() {
             let payload = value.strip_prefix(&self.head[..]).and_then(|rest| rest.strip_suffix(b"}"));
@@ -110,7 +124,7 @@ impl Decoder {
     }
 
     fn decode_payload(&mut self, payload: &[u8]) -> Result<Option<Change>> {
-        if std::str::from_utf8(payload).is_err() {
+        if self.walker.is_none() && std::str::from_utf8(payload).is_err() {
             return Err(self.malformed("isn't UTF-8"));
         }
         if payload == b"null" {
@@ -159,6 +173,9 @@ impl Decoder {
         after: &mut Slots,
         template: &mut Template,
     ) -> Result<Envelope<'a>> {
+        if let Some(walker) = &self.walker {
+            return self.walked(walker, payload, before, after);
+        }
         let (mut cursor, mut first) = (Cursor::new(payload), true);
         let broken = || self.malformed("isn't a JSON object");
         let mut found = Envelope::default();
@@ -224,7 +241,10 @@ impl Decoder {
             let value = cursor.value().ok_or_else(broken)?;
             // None: nobody wants it.
             let Some(slot) = slots.0.get_mut(index) else { continue };
-            *slot = ((cursor.at - value.len()) as u32, cursor.at as u32);
+            *slot = match value {
+                b"null" => Slots::NULL,
+                value => ((cursor.at - value.len()) as u32, cursor.at as u32),
+            };
             expected = index + 1;
         }
         Ok(true)
@@ -341,45 +361,6 @@ impl Decoder {
         })
     }
 
-    pub(super) fn take_row(&mut self, payload: &[u8], slots: &Slots, notes: &Notes, says: RowSays) -> Result<Row> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut builder = RowBuilder::with_capacity(payload.len() / 2 + 64);
-        for (index, (column, (start, end))) in self.columns.iter().zip(&slots.0).enumerate() {
-            if !notes.texts.is_empty() || !notes.unavailable.is_empty() {
-                if let Some((_, text)) = notes.texts.iter().find(|(of, _)| *of == index) {
-                    builder.push(Datum::Text(text));
-                    continue;
-                }
-                if notes.unavailable.contains(&index) {
-                    builder.push(Datum::Unchanged);
-                    continue;
-                }
-            }
-            let raw = &payload[*start as usize..*end as usize];
-            let datum = match raw {
-                b"" if says.ours && !column.shape.is_written() => Datum::Null,
-                b"" => match says.absent {
-                    Absent::Unchanged => Datum::Unchanged,
-                    Absent::Null if !self.schema.is_key(index) => Datum::Null,
-                    Absent::Null | Absent::Refused => return Err(self.missing(index)),
-                },
-                _ if !says.whole && !self.schema.is_key(index) => Datum::Unchanged,
-                b"null" => Datum::Null,
-                raw if *raw == column.placeholder[..] && self.is_placeholder(says, notes) => Datum::Unchanged,
-                raw => {
-                    match (column.loses.filter(|_| !says.ours), read(&column.shape, raw, !says.ours, &mut scratch)) {
-                        (None, Ok(text)) => Datum::Text(text),
-                        (Some(property), Ok(_)) => return Err(self.unread(index, Unread::Lost(property))),
-                        (_, Err(why)) => return Err(self.unread(index, why)),
-                    }
-                }
-            };
-            builder.push(datum);
-        }
-        self.scratch = scratch;
-        Ok(builder.finish())
-    }
-
     pub(super) fn is_written(&self, index: usize) -> bool {
         self.columns[index].shape.is_written()
     }
@@ -388,19 +369,6 @@ impl Decoder {
         let table = &self.schema.table;
         Error::malformed(format!("a message of {table} {what}")).on_table(table)
     }
-}
-
-/// How much a row tells.
-#[derive(Clone, Copy)]
-pub(super) struct RowSays {
-    /// It is of our own making: what is said beside it holds, and nothing else means more than it is.
-    pub(super) ours: bool,
-    /// Its nulls are NULLs, not columns that the log didn't carry.
-    pub(super) whole: bool,
-    /// What a column is of which it has nothing.
-    pub(super) absent: Absent,
-    /// The row comes into being: none of its values is left out.
-    pub(super) is_new: bool,
 }
 
 fn number(raw: &[u8]) -> Option<i64> {

@@ -86,17 +86,17 @@ impl SourceParts {
 
 /// What is said beside a row.
 #[derive(Default)]
-struct Notes<'a> {
-    unavailable: Vec<u16>,
-    exact: Vec<(u16, &'a [u8])>,
-    invalid_utf8: Vec<(u16, &'a [u8])>,
+pub(super) struct Notes<'a> {
+    pub(super) unavailable: Vec<u16>,
+    pub(super) exact: Vec<(u16, &'a [u8])>,
+    pub(super) invalid_utf8: Vec<(u16, &'a [u8])>,
     /// A value looks like the placeholder and is none.
-    looks_unavailable: bool,
+    pub(super) looks_unavailable: bool,
 }
 
 impl<'a> Notes<'a> {
     /// The text that didn't find its place.
-    fn tell(&mut self, index: u16, text: &'a [u8]) {
+    pub(super) fn tell(&mut self, index: u16, text: &'a [u8]) {
         match std::str::from_utf8(text) {
             Ok(_) => self.exact.push((index, text)),
             Err(_) => self.invalid_utf8.push((index, text)),

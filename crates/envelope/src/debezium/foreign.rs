@@ -1,7 +1,8 @@
 //! Rows of topics that somebody else wrote: their place is found by whoever reads the topic (`Glance` says what a message tells of it),
 //! and a row may lack columns, or have some that nobody knows.
 
-use super::decoder::{Decoder, Envelope, Notes, RowSays, Slots};
+use super::decoder::{Decoder, Envelope, Notes, Slots};
+use super::rows::RowSays;
 use super::unwrapped::Place;
 use tidewire_change::{Change, Datum, Identity, Op, Result, Row};
 

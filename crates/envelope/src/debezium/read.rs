@@ -56,7 +56,7 @@ pub(super) fn read<'t>(
 }
 
 /// Appends the text.
-fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
+pub(super) fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -> Result<(), Unread> {
     let some = |done: Option<()>| done.ok_or(Wrong);
     match shape {
         Shape::Text(_) => some(inside_quotes(raw).and_then(|inside| push_unescaped(inside, out))),

@@ -25,7 +25,7 @@ enum Snapshot {
 
 /// A member whose value differs from message to message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Sequence,
     Lsn,
     CommitLsn,
@@ -36,7 +36,7 @@ enum Field {
     Time,
 }
 
-fn field(name: &[u8]) -> Option<Field> {
+pub(super) fn field(name: &[u8]) -> Option<Field> {
     Some(match name {
         b"sequence" => Field::Sequence,
         b"lsn" => Field::Lsn,
@@ -103,11 +103,7 @@ impl<'a> Source<'a> {
     /// Takes a member by its name; one of no use is passed over.
     pub(super) fn add(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
         if name == b"snapshot" {
-            self.snapshot = match inside_quotes(value).unwrap_or(value) {
-                b"false" | b"null" => Snapshot::No,
-                b"incremental" => Snapshot::Incremental,
-                _ => Snapshot::Yes,
-            };
+            self.set_snapshot(inside_quotes(value).unwrap_or(value));
         }
         field(name).map_or(Some(()), |field| self.set(field, value))
     }
@@ -129,6 +125,32 @@ impl<'a> Source<'a> {
             Field::Xid => self.xid = u32::try_from(number(value)?).ok(),
             Field::Micros => self.ts_us = Some(signed(value)?),
             Field::Time => {}
+        }
+        Some(())
+    }
+
+    pub(super) fn set_snapshot(&mut self, word: &[u8]) {
+        self.snapshot = match word {
+            b"false" | b"null" => Snapshot::No,
+            b"incremental" => Snapshot::Incremental,
+            _ => Snapshot::Yes,
+        };
+    }
+
+    /// `sequence`, without quotes and escapes.
+    pub(super) fn set_sequence(&mut self, text: &'a [u8]) {
+        self.sequence = Some(text);
+    }
+
+    /// A member that is a number of its own type. LSNs are its bits.
+    pub(super) fn set_number(&mut self, field: Field, number: i64) -> Option<()> {
+        match field {
+            Field::Lsn => self.lsn = Some(number as u64),
+            Field::CommitLsn => self.commit_lsn = Some(number as u64),
+            Field::Ordinal => self.ordinal = Some(u32::try_from(number).ok()?),
+            Field::Xid => self.xid = u32::try_from(number).ok(),
+            Field::Micros => self.ts_us = Some(number),
+            Field::Sequence | Field::Time => {}
         }
         Some(())
     }

@@ -1,7 +1,8 @@
 //! Messages behind the transform ExtractNewRecordState: the row alone, with what it was told to add in fields that begin with `__`.
 
-use super::decoder::{Decoder, Notes, RowSays, Slots};
+use super::decoder::{Decoder, Notes, Slots};
 use super::foreign::Absent;
+use super::rows::RowSays;
 use super::scan::{inside_quotes, Cursor};
 use super::source::Source;
 use tidewire_change::{Change, Datum, Op, Position, Result, Row};
@@ -77,7 +78,10 @@ impl Decoder {
             };
             let value = cursor.value().ok_or_else(broken)?;
             let Some(slot) = slots.0.get_mut(index) else { continue };
-            *slot = ((cursor.at - value.len()) as u32, cursor.at as u32);
+            *slot = match value {
+                b"null" => Slots::NULL,
+                value => ((cursor.at - value.len()) as u32, cursor.at as u32),
+            };
         }
         match cursor.is_at_end() {
             true => Ok(added),

@@ -176,11 +176,16 @@ fn push_unscaled_string(text: &[u8], scale: i16, out: &mut Vec<u8>) -> Option<()
 }
 
 fn push_decimal(text: &[u8], scale: i16, out: &mut Vec<u8>) -> Written {
-    let printed = memchr::memchr(b'.', text).map_or(0, |point| text.len() - point - 1);
     match push_unscaled_string(text, scale, out) {
-        Some(()) => exactly_if(printed == scale.max(0) as usize && !is_negative_zero(text)),
+        Some(()) => exactly_if(is_exact_decimal(text, scale)),
         None => null(out),
     }
+}
+
+/// Is it the text that is printed of its unscaled number?
+pub(super) fn is_exact_decimal(text: &[u8], scale: i16) -> bool {
+    let printed = memchr::memchr(b'.', text).map_or(0, |point| text.len() - point - 1);
+    printed == scale.max(0) as usize && !is_negative_zero(text)
 }
 
 /// Debezium cuts zeros off the fraction; how many digits the source printed is then lost.

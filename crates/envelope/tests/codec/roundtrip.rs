@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tidewire_change::text::{
     bytes_text, date_text, decimal_text, float4_text, float8_text, time_text, timestamp_text, timestamptz_text,
 };
+use tidewire_change::ErrorKind;
 use tidewire_change::{Change, Column, Datum, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};
-use tidewire_envelope::debezium::{Decoder, Encoder, Modes, Origin};
+use tidewire_envelope::debezium::{AvroEncoder, Decoder, Encoder, Modes, Origin};
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "0.1.0" };
 
@@ -333,6 +334,44 @@ proptest! {
     }
 
     #[test]
+    fn a_change_comes_back_from_avro_as_it_was((schema, before, after) in table(), modes in modes(), op in 0usize..6, ordinal: u32, xid: Option<u32>) {
+        let modes = Modes { key_schemas: false, value_schemas: false, source_text: false, ..modes };
+        let row = |cells: &[Cell]| Some(Row::from_datums(cells.iter().map(Cell::datum)));
+        let (op, before, after) = match op {
+            0 => (Op::Read, None, row(&after)),
+            1 => (Op::Create, None, row(&after)),
+            2 => (Op::Update, None, row(&after)),
+            3 => (Op::Update, row(&before), row(&after)),
+            4 => (Op::Delete, row(&before), None),
+            _ => (Op::Truncate, None, None),
+        };
+        let xid = xid.filter(|_| op != Op::Read);
+        let position = Position::new(u64::MAX - 5, ordinal);
+        let change = Change { schema: schema.clone(), op, position, committed_at: -1_700_000_000_123_456, xid, before, after };
+        let mut encoder = AvroEncoder::new(&schema, &modes, &ORIGIN).unwrap();
+        encoder.set_ids(7, 0x0102_0304);
+        let mut value = Vec::new();
+        let lacks_key = [&change.before, &change.after].into_iter().flatten().any(|row| row.get(0) == Some(Datum::Null));
+        if let Err(error) = encoder.value(&change, 1_700_000_001_000_001, &mut value) {
+            prop_assert!(lacks_key && error.kind() == ErrorKind::Schema, "{}", error);
+            return Ok(());
+        }
+        prop_assert_eq!(&value[..5], &[0, 1, 2, 3, 4]);
+        let mut decoder = Decoder::of_avro(&schema, &modes, ORIGIN.name).unwrap();
+        for _ in 0..2 {
+            let back = decoder.decode(Some(&value)).map_err(|error| TestCaseError::fail(format!("{error}")))?;
+            prop_assert_eq!(back.as_ref(), Some(&change));
+        }
+        // The same bytes, cut or damaged, are refused or read as another change, and nothing worse.
+        let cut = ordinal as usize % value.len();
+        if cut > 0 {
+            prop_assert!(decoder.decode(Some(&value[..cut])).is_err());
+        }
+        value[cut] ^= 1 << (ordinal % 8);
+        let _ = decoder.decode(Some(&value));
+    }
+
+    #[test]
     fn keys_of_different_rows_differ(ty_text in scalar(), other in scalar(), modes in modes()) {
         let ((ty, one), (_, two)) = (ty_text, other);
         prop_assume!(one != two);
@@ -349,6 +388,19 @@ proptest! {
             out
         };
         prop_assert_ne!(key(&one), key(&two));
+        if modes.source_text {
+            return Ok(());
+        }
+        let mut in_avro = AvroEncoder::new(&schema, &modes, &ORIGIN).unwrap();
+        let mut key = |text: &[u8]| {
+            let row = Row::from_datums([Datum::Text(text)]);
+            let change = Change { schema: schema.clone(), op: Op::Create, position: Position::new(1, 0), committed_at: 0, xid: None, before: None, after: Some(row) };
+            let mut out = Vec::new();
+            in_avro.key(&change, &mut out).map(|_| out).ok()
+        };
+        // Texts that aren't UTF-8 have none.
+        let (first, second) = (key(&one), key(&two));
+        prop_assert!(first.is_none() || first != second);
     }
 
     #[test]

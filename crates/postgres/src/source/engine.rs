@@ -2,6 +2,7 @@
 //! makes batches of them.
 
 use super::admin::{Answer, Ask};
+use super::contract::Promise;
 use super::decode::{self, Message};
 use super::placed::ledger::TableRead;
 use super::placed::reader::{Job, Report};
@@ -39,6 +40,8 @@ pub(super) struct Wires {
 
 pub(super) struct Engine {
     pub shared: Arc<Shared>,
+    /// None: any schema may go out.
+    pub promise: Option<Promise>,
     pub wires: Wires,
     pub tables: Tables,
     pub reads: Reads,
@@ -122,7 +125,7 @@ impl Engine {
         loop {
             self.schedule()?;
             if self.has_output() && (self.batch.bytes >= BATCH_BYTES || self.is_drained()) {
-                if !self.flush().await {
+                if !self.flush().await? {
                     return Ok(());
                 }
             } else if self.batch.changes.is_empty() {
@@ -259,18 +262,19 @@ impl Engine {
 
     /// Hands the batch on; between two transactions with a checkpoint. Requests are answered while nobody takes it. False:
     /// nobody ever will.
-    async fn flush(&mut self) -> bool {
+    async fn flush(&mut self) -> Result<bool> {
+        self.admit().await?;
         let batches = self.wires.batches.clone();
         let room = loop {
             tokio::select! {
                 room = batches.reserve() => break room,
                 request = self.wires.requests.recv() => match request {
                     Some(request) => self.answer_request(request),
-                    None => return false,
+                    None => return Ok(false),
                 },
             }
         };
-        let Ok(room) = room else { return false };
+        let Ok(room) = room else { return Ok(false) };
         // A keyless table is emptied and filled as one: nobody sees it half full.
         let is_between = self.stream.transaction.is_none() && !self.reads.is_reading_keyless();
         let checkpoint = is_between.then(|| self.checkpoint());
@@ -283,12 +287,13 @@ impl Engine {
             credit: batch.credit,
             ..ChangeBatch::default()
         }));
-        true
+        Ok(true)
     }
 
     /// Schemas that nobody was told of.
     fn announced(&mut self) -> Vec<Arc<Schema>> {
-        let new = self.tables.by_oid.values_mut().filter(|table| !table.is_announced && table.is_published);
+        let may_go = |schema: &Arc<Schema>| self.promise.as_ref().is_none_or(|promise| promise.takes(schema));
+        let new = self.tables.by_oid.values_mut().filter(|table| table.is_to_be_announced() && may_go(&table.schema));
         let tell = |table: &mut Table| {
             table.is_announced = true;
             table.schema.clone()

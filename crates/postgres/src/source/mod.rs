@@ -22,6 +22,7 @@
 mod admin;
 mod binding;
 mod config;
+mod contract;
 mod decode;
 mod engine;
 mod facts;
@@ -62,7 +63,7 @@ use shared::{Handle, Shared};
 use start::Running;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Result};
-use tidewire_connector::{BoxFuture, ChangeBatch, Source, SourceHandle};
+use tidewire_connector::{BoxFuture, ChangeBatch, Contract, Source, SourceHandle};
 
 /// One database as a source.
 pub struct PostgresSource {
@@ -82,6 +83,10 @@ impl PostgresSource {
 }
 
 impl Source for PostgresSource {
+    fn bind(&mut self, contract: Contract) {
+        self.shared.bind(contract);
+    }
+
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.running = None;

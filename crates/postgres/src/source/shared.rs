@@ -6,7 +6,7 @@ use super::facts;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidewire_change::{Error, Position, Result};
-use tidewire_connector::{BoxFuture, Selection, ServerFacts, SourceHandle, SourceStatus, What};
+use tidewire_connector::{BoxFuture, Contract, Selection, ServerFacts, SourceHandle, SourceStatus, What};
 use tidewire_pgwire::{quote_ident, Connection, Mode};
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,6 +19,7 @@ pub(super) struct Request {
 pub(super) struct Shared {
     pub config: Config,
     status: Mutex<SourceStatus>,
+    contract: Mutex<Option<Contract>>,
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     /// Added to the server's LSNs.
     pub base: AtomicU64,
@@ -37,11 +38,20 @@ impl Shared {
         Shared {
             config,
             status: Mutex::new(SourceStatus::default()),
+            contract: Mutex::new(None),
             requests: Mutex::new(None),
             base: AtomicU64::new(0),
             server_lsn: Arc::new(AtomicU64::new(0)),
             connection: tokio::sync::Mutex::new(None),
         }
+    }
+
+    pub fn bind(&self, contract: Contract) {
+        *lock(&self.contract) = Some(contract);
+    }
+
+    pub fn contract(&self) -> Option<Contract> {
+        lock(&self.contract).clone()
     }
 
     pub fn connect(&self, requests: Option<mpsc::Sender<Request>>) {

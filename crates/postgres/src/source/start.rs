@@ -2,6 +2,7 @@
 
 use super::admin::{self, Admin};
 use super::config::Config;
+use super::contract::Promise;
 use super::engine::{Batch, Engine, Timers, Wires};
 use super::placed::gate::Gate;
 use super::placed::keys;
@@ -220,6 +221,7 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
         stream: Stream::new(checkpoint.position.commit, place.base),
         on_standby: opened.on_standby,
         own_publication: opened.publication.is_own,
+        promise: shared.contract().map(Promise::new),
         shared: shared.clone(),
         wires: Wires { chunks, batches: batches_in, requests, asks, answers, jobs, reports },
         tables,

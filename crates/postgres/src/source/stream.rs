@@ -230,8 +230,15 @@ impl Stream {
         let table = &binding.schema.table;
         let why = format!("{why}, in the transaction that committed at {}", lsn_text(transaction.lsn));
         tracing::error!(%table, why, "the table is parked, the others go on");
-        to.tables.skip(binding, why);
+        to.tables.skip(binding.table, why);
         to.reads.forget(binding.table);
+    }
+
+    /// What is gathered of a table in the open transaction isn't told.
+    pub fn forget(&mut self, table: u32) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.shifts.remove(&table);
+        }
     }
 
     fn change(&self, binding: &Binding, op: Op, ordinal: u32, before: Option<Row>, after: Option<Row>) -> Change {

@@ -130,6 +130,11 @@ impl Table {
         }
     }
 
+    /// Downstream doesn't know yet what it looks like now.
+    pub fn is_to_be_announced(&self) -> bool {
+        !self.is_announced && self.is_published && !self.is_skipped()
+    }
+
     pub fn is_skipped(&self) -> bool {
         matches!(self.parked, Some(Parked::Skipped(_)))
     }
@@ -210,11 +215,11 @@ impl Tables {
 
     /// Skips the changes of a table from now on. A table that isn't there any more has none to park: its last changes are
     /// skipped.
-    pub fn skip(&mut self, cause: &Binding, why: String) {
-        if let Some(table) = self.by_oid.get_mut(&cause.table) {
+    pub fn skip(&mut self, table: u32, why: String) {
+        if let Some(table) = self.by_oid.get_mut(&table) {
             table.parked = Some(Parked::Skipped(why));
         }
-        self.mark(cause.table, true);
+        self.mark(table, true);
     }
 
     /// Its changes are taken in again.

@@ -4,6 +4,7 @@ use crate::http1;
 use serde_json::Value;
 use std::time::Duration;
 use tidewire_change::{topic::escape, Error, Result};
+use tidewire_registry::base64;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -15,7 +16,8 @@ pub struct Client {
     host: String,
     /// Stands before every path.
     prefix: String,
-    token: Option<String>,
+    /// What stands in the header `Authorization`.
+    authorization: Option<String>,
 }
 
 impl Client {
@@ -23,7 +25,7 @@ impl Client {
     pub fn new(url: &str, token: Option<String>) -> Result<Client> {
         let wrong = |why: &str| Error::invalid(format!("the registry's address {url:?} {why}"));
         if url.starts_with("https://") {
-            return Err(wrong("asks for TLS, which this command doesn't speak")
+            return Err(wrong("asks for TLS, which isn't spoken here")
                 .hint("give an http:// address on this machine, such as a proxy's"));
         }
         let rest = url.strip_prefix("http://").ok_or_else(|| wrong("doesn't begin with http://"))?;
@@ -39,7 +41,15 @@ impl Client {
         let host = if has_port { host.to_string() } else { format!("{host}:80") };
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
-        Ok(Client { host, prefix, token })
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        Ok(Client { host, prefix, authorization })
+    }
+
+    /// One that logs in with a name and a password.
+    pub fn with_user(url: &str, user: Option<(String, String)>) -> Result<Client> {
+        let authorization =
+            user.map(|(name, password)| format!("Basic {}", base64::encode(format!("{name}:{password}").as_bytes())));
+        Ok(Client { authorization, ..Client::new(url, None)? })
     }
 
     /// A name as part of a path.
@@ -55,8 +65,8 @@ impl Client {
             // The old version of HTTP: its answers come in one piece.
             let mut request = format!("{method} {}{path} HTTP/1.0\r\nHost: {}\r\n", self.prefix, self.host);
             request += "Accept: application/vnd.schemaregistry.v1+json, application/json\r\n";
-            if let Some(token) = &self.token {
-                request += &format!("Authorization: Bearer {token}\r\n");
+            if let Some(authorization) = &self.authorization {
+                request += &format!("Authorization: {authorization}\r\n");
             }
             let body = body.map(Value::to_string).unwrap_or_default();
             if !body.is_empty() {
@@ -75,7 +85,7 @@ impl Client {
                 Err(Error::unavailable(format!("{} did not answer in {} s", self.host, PATIENCE.as_secs())))
             })
             .map_err(|e| {
-                e.context("while asking the schema registry").hint("is a registry running at this address (--url)?")
+                e.context("while asking the schema registry").hint("is a registry running at this address?")
             })?;
         let body =
             serde_json::from_slice(&answer.body).unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());
@@ -98,8 +108,9 @@ pub fn refused(status: u16, body: &Value) -> Error {
     let message = body["message"].as_str().map_or_else(|| body.to_string(), str::to_string);
     let message: String = message.chars().take(2000).collect();
     match status {
-        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}"))
-            .hint("give its token in the variable TIDEWIRE_TOKEN"),
+        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}")).hint(
+            "give its token in the variable TIDEWIRE_TOKEN; a pipeline has user and password under bus.kafka.registry",
+        ),
         400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
         status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
     }

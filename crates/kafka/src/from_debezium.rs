@@ -1,29 +1,29 @@
-//! Debezium's JSON as it lies on the bus → a message in our own form, exactly as it was appended.
+//! Debezium's messages as they lie on the bus → a message in our own form, exactly as it was appended.
 
 use crate::config::Config;
-use crate::format;
+use crate::format::{self, Coding, Numbered};
 use crate::merge::Waiting;
 use crate::records::Form;
 use crate::whole;
 use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tidewire_change::{topic, Error, ErrorKind, Key, Op, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
-use tidewire_envelope::debezium::{Decoder, Modes};
+use tidewire_envelope::debezium::Decoder;
 use tidewire_envelope::native;
 
 /// What is known of the bus is read from it when it is needed first, and again when a message names what came later.
 #[derive(Default)]
-pub(crate) struct FromJson {
+pub(crate) struct FromDebezium {
     schemas: HashMap<SchemaId, Arc<Schema>>,
-    modes: BTreeMap<u16, Modes>,
+    modes: Numbered,
     decoders: HashMap<Form, Decoder>,
     out: BytesMut,
     key: Vec<u8>,
 }
 
-impl FromJson {
+impl FromDebezium {
     /// What was given out by the merge, as it was appended. Blocks when something has to be learnt.
     pub fn all(&mut self, messages: Vec<Waiting>, config: &Config) -> Result<Vec<FetchedMessage>> {
         messages.into_iter().map(|waiting| self.one(waiting, config)).collect()
@@ -32,7 +32,8 @@ impl FromJson {
     fn one(&mut self, waiting: Waiting, config: &Config) -> Result<FetchedMessage> {
         let Waiting { form, mut message, .. } = waiting;
         let Some(form) = form else {
-            if message.value.first() == Some(&b'{') && !topic::is_internal(&message.topic) {
+            // JSON, or Avro: our own form begins with neither.
+            if matches!(message.value.first(), Some(b'{' | 0)) && !topic::is_internal(&message.topic) {
                 message.value =
                     native::unread("another program wrote the message: it lacks our header", &message.value);
             }
@@ -71,12 +72,12 @@ impl FromJson {
 
     fn decoder(&mut self, form: Form, config: &Config) -> Result<Decoder> {
         if !self.modes.contains_key(&form.number) {
-            self.modes = format::known(config)?;
+            self.modes = format::known(config)?.modes;
         }
         if !self.schemas.contains_key(&form.schema) {
             self.schemas = whole::schemas(config)?;
         }
-        let modes = self.modes.get(&form.number).ok_or_else(|| {
+        let (modes, coding) = self.modes.get(&form.number).ok_or_else(|| {
             Error::invalid(format!(
                 "it was written by properties (number {}) that the bus doesn't tell of",
                 form.number
@@ -87,7 +88,10 @@ impl FromJson {
             Error::schema(format!("it uses schema {:016x}, which isn't known", form.schema.0))
                 .hint(format!("the topic {} must not lose messages: was it made anew?", topic::SCHEMAS))
         })?;
-        Ok(Decoder::new(schema, modes))
+        match coding {
+            Coding::Json => Ok(Decoder::new(schema, modes)),
+            Coding::Avro => Decoder::of_avro(schema, modes, &config.topic_prefix),
+        }
     }
 }
 

@@ -1,0 +1,289 @@
+//! The fields of an envelope in Avro, in the order in which its writer's schema has them.
+
+use super::encoder::{described, row_wires};
+use super::json::push_from_json;
+use super::wire::{Cursor, Wire};
+use crate::debezium::decoder::{Decoder, Envelope, Notes, Slots};
+use crate::debezium::json::read_base64;
+use crate::debezium::source::{self, Field, Source};
+use crate::debezium::Modes;
+use std::sync::Arc;
+use tidewire_change::{Error, Op, Result, Schema};
+
+/// What is done with the fields, one after the other.
+pub struct Walker {
+    steps: Vec<Step>,
+    /// How each column's values lie there.
+    wires: Vec<Wire>,
+    /// Fields of rows that no column has.
+    extra: Vec<String>,
+}
+
+enum Step {
+    Row { is_before: bool, null: Option<usize>, fields: Vec<RowField> },
+    Source(Vec<(Wire, Member)>),
+    Op(Wire),
+    Time(Wire),
+    Note { of_before: bool, what: What, wire: Wire },
+    Skip(Wire),
+}
+
+struct RowField {
+    /// None: no column has it.
+    column: Option<usize>,
+    /// The branch that stands for no value.
+    null: Option<usize>,
+    wire: Wire,
+}
+
+/// A member of `source`.
+enum Member {
+    Number(Field),
+    Sequence,
+    Snapshot,
+    Unused,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Unavailable,
+    Exact,
+    InvalidUtf8,
+}
+
+impl Walker {
+    /// `column`: which of the columns a field of a row is. None: it is no schema of an envelope.
+    fn new(envelope: &Wire, columns: usize, column: impl Fn(&str) -> Option<usize>) -> Option<Walker> {
+        let Wire::Record(fields) = envelope else { return None };
+        let (mut wires, mut extra) = (vec![Wire::Null; columns], Vec::new());
+        for (name, wire) in row_wires(envelope)? {
+            match column(name) {
+                Some(at) => wires[at] = wire.inner().0.clone(),
+                None => extra.push(name.clone()),
+            }
+        }
+        let row_field = |(name, wire): &(String, Wire)| {
+            let (inner, null) = wire.inner();
+            RowField { column: column(name), null, wire: inner.clone() }
+        };
+        let step = |(name, wire): &(String, Wire)| {
+            let (inner, null) = wire.inner();
+            let (of_before, plain) = match name.strip_prefix("before_") {
+                Some(plain) => (true, plain),
+                None => (false, name.as_str()),
+            };
+            let note = |what| Step::Note { of_before, what, wire: wire.clone() };
+            match (plain, inner) {
+                ("before" | "after", Wire::Record(fields)) if !of_before => {
+                    Step::Row { is_before: name == "before", null, fields: fields.iter().map(row_field).collect() }
+                }
+                ("source", Wire::Record(fields)) if null.is_none() && !of_before => {
+                    Step::Source(fields.iter().map(|(name, wire)| (wire.clone(), member(name, wire))).collect())
+                }
+                ("op", Wire::String) => Step::Op(wire.clone()),
+                ("ts_ms", Wire::Int) => Step::Time(wire.clone()),
+                ("unavailable", Wire::Array(of)) if **of == Wire::String => note(What::Unavailable),
+                ("exact", Wire::Map(of)) if **of == Wire::String => note(What::Exact),
+                ("invalid_utf8", Wire::Map(of)) if **of == Wire::String => note(What::InvalidUtf8),
+                _ => Step::Skip(wire.clone()),
+            }
+        };
+        Some(Walker { steps: fields.iter().map(step).collect(), wires, extra })
+    }
+
+    pub fn wire(&self, column: usize) -> &Wire {
+        &self.wires[column]
+    }
+}
+
+fn member(name: &str, wire: &Wire) -> Member {
+    match (name, wire.inner().0, source::field(name.as_bytes())) {
+        ("snapshot", Wire::String, _) => Member::Snapshot,
+        (_, Wire::String, Some(Field::Sequence)) => Member::Sequence,
+        (_, Wire::Int, Some(field)) if field != Field::Time => Member::Number(field),
+        _ => Member::Unused,
+    }
+}
+
+impl Decoder {
+    /// Reads what an `AvroEncoder` wrote by the same. `prefix`: its origin's name.
+    pub fn of_avro(schema: &Arc<Schema>, modes: &Modes, prefix: &str) -> Result<Decoder> {
+        let (shapes, _, value) = described(schema, modes, prefix)?;
+        let written: Vec<usize> = (0..shapes.len()).filter(|index| shapes[*index].is_written()).collect();
+        let broken = || Error::bug("a schema that was just made can't be read");
+        let envelope = Wire::of(&value).ok_or_else(broken)?;
+        // Its fields are the columns that are written, in their order.
+        let names: Vec<&String> = row_wires(&envelope).ok_or_else(broken)?.iter().map(|(name, _)| name).collect();
+        let column = |name: &str| names.iter().position(|of| *of == name).map(|at| written[at]);
+        let walker = Walker::new(&envelope, shapes.len(), column).ok_or_else(broken)?;
+        Ok(Decoder::with_shapes(schema, shapes, modes).walked_by(walker))
+    }
+
+    fn walked_by(mut self, walker: Walker) -> Decoder {
+        for (column, wire) in self.columns.iter_mut().zip(&walker.wires) {
+            let (json, mut value) = (std::mem::take(&mut column.placeholder), Vec::new());
+            // Where it has none, nothing looks like it: a value takes a byte at least.
+            if json != b"null" && push_from_json(wire, &json, &mut value).is_some() {
+                column.placeholder = value;
+            }
+        }
+        self.walker = Some(walker);
+        self
+    }
+
+    /// Behind the number of the schema.
+    pub(in crate::debezium) fn avro_body<'a>(&self, value: &'a [u8]) -> Result<&'a [u8]> {
+        match value {
+            [0, _, _, _, _, body @ ..] => Ok(body),
+            _ => Err(self.malformed("doesn't begin with a zero and the number of its schema")),
+        }
+    }
+
+    pub(in crate::debezium) fn walked<'a>(
+        &self,
+        walker: &Walker,
+        bytes: &'a [u8],
+        before: &mut Slots,
+        after: &mut Slots,
+    ) -> Result<Envelope<'a>> {
+        if !self.terms.passes_over {
+            if let Some(name) = walker.extra.first() {
+                let table = &self.schema.table;
+                let message = format!("a message of {table} has the column `{name}`, its schema hasn't");
+                return Err(Error::schema(message).on_table(table));
+            }
+        }
+        let mut cursor = Cursor::new(bytes);
+        let found = self.steps(walker, &mut cursor, before, after);
+        found.filter(|_| cursor.is_at_end()).ok_or_else(|| self.malformed("isn't what its Avro schema says"))
+    }
+
+    fn steps<'a>(
+        &self,
+        walker: &Walker,
+        cursor: &mut Cursor<'a>,
+        before: &mut Slots,
+        after: &mut Slots,
+    ) -> Option<Envelope<'a>> {
+        let mut found = Envelope::default();
+        for step in &walker.steps {
+            match step {
+                Step::Row { is_before: true, null, fields } => {
+                    found.has_before = self.walk_row(cursor, *null, fields, before)?;
+                }
+                Step::Row { is_before: false, null, fields } => {
+                    found.has_after = self.walk_row(cursor, *null, fields, after)?;
+                }
+                Step::Source(members) => found.source = Some(walk_source(cursor, members)?),
+                Step::Op(wire) => {
+                    some(cursor, wire)??;
+                    found.op = match cursor.sized()? {
+                        [letter] => Some(Op::from_letter(*letter)?),
+                        _ => return None,
+                    };
+                }
+                Step::Time(wire) => {
+                    if some(cursor, wire)?.is_some() {
+                        found.ts_ms = Some(cursor.long()?);
+                    }
+                }
+                Step::Note { of_before, what, wire } => {
+                    let notes = if *of_before { &mut found.notes_before } else { &mut found.notes };
+                    if some(cursor, wire)?.is_some() {
+                        self.walk_notes(cursor, *what, notes)?;
+                    }
+                }
+                Step::Skip(wire) => cursor.skip(wire)?,
+            }
+        }
+        Some(found)
+    }
+
+    /// Finds the columns of a row; false: it is null.
+    fn walk_row(
+        &self,
+        cursor: &mut Cursor<'_>,
+        null: Option<usize>,
+        fields: &[RowField],
+        slots: &mut Slots,
+    ) -> Option<bool> {
+        if is_null(cursor, null)? {
+            return Some(false);
+        }
+        slots.0.clear();
+        slots.0.resize(self.schema.columns.len(), (0, 0));
+        for field in fields {
+            let slot = match is_null(cursor, field.null)? {
+                true => Slots::NULL,
+                false => {
+                    let start = cursor.at;
+                    cursor.skip(&field.wire)?;
+                    (start as u32, cursor.at as u32)
+                }
+            };
+            if let Some(column) = field.column {
+                slots.0[column] = slot;
+            }
+        }
+        Some(true)
+    }
+
+    fn walk_notes(&self, cursor: &mut Cursor<'_>, what: What, notes: &mut Notes) -> Option<()> {
+        notes.is_whole |= matches!(what, What::Unavailable);
+        loop {
+            let count = cursor.block()?;
+            if count == 0 {
+                return Some(());
+            }
+            for _ in 0..count {
+                let name = cursor.sized()?;
+                let column = self.schema.columns.iter().position(|column| column.name.as_bytes() == name)?;
+                let mut text = Vec::new();
+                match what {
+                    What::Unavailable => {
+                        notes.unavailable.push(column);
+                        continue;
+                    }
+                    What::Exact => text.extend_from_slice(cursor.sized()?),
+                    What::InvalidUtf8 => read_base64(cursor.sized()?, &mut text)?,
+                }
+                notes.texts.push((column, text));
+            }
+        }
+    }
+}
+
+/// Takes the number of a branch, of two; true: of the one that stands for no value.
+#[inline]
+fn is_null(cursor: &mut Cursor<'_>, null: Option<usize>) -> Option<bool> {
+    let Some(null) = null else { return Some(false) };
+    match cursor.long()? {
+        branch @ (0 | 1) => Some(branch as usize == null),
+        _ => None,
+    }
+}
+
+/// Goes to a value; none inside: there is none.
+fn some(cursor: &mut Cursor<'_>, wire: &Wire) -> Option<Option<()>> {
+    Some((!is_null(cursor, wire.inner().1)?).then_some(()))
+}
+
+fn walk_source<'a>(cursor: &mut Cursor<'a>, members: &[(Wire, Member)]) -> Option<Source<'a>> {
+    let mut source = Source::default();
+    for (wire, member) in members {
+        if matches!(member, Member::Unused) {
+            cursor.skip(wire)?;
+            continue;
+        }
+        if some(cursor, wire)?.is_none() {
+            continue;
+        }
+        match member {
+            Member::Number(field) => source.set_number(*field, cursor.long()?)?,
+            Member::Sequence => source.set_sequence(cursor.sized()?),
+            Member::Snapshot => source.set_snapshot(cursor.sized()?),
+            Member::Unused => {}
+        }
+    }
+    Some(source)
+}

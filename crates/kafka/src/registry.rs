@@ -1,0 +1,294 @@
+//! A schema registry, as far as topics in Avro need it: schemas are registered before the first message that uses them.
+
+use crate::config::Config;
+use crate::format::{self, Codec, Debezium, Format};
+use crate::names::kafka_topic;
+use crate::writer::Job;
+use serde_json::{json, Value};
+use std::collections::HashMap;
+use std::sync::{mpsc, Arc};
+use std::time::{Duration, Instant};
+use tidewire_change::{topic, Error, ErrorKind, Message, Result, Schema};
+use tidewire_connector::{BoxFuture, Contract};
+use tidewire_envelope::debezium::{position_contract, AvroEncoder, Contracts, Origin};
+use tokio::sync::{oneshot, Mutex};
+
+/// Asks a registry: method, path, body → status and body. `Unavailable`: nobody answers.
+pub type Ask =
+    Arc<dyn Fn(&'static str, String, Option<Value>) -> BoxFuture<'static, Result<(u16, Value)>> + Send + Sync>;
+
+#[derive(Clone)]
+pub struct Registry {
+    pub ask: Ask,
+    pub naming: Naming,
+    /// Schemas that it hasn't are registered; else they have to be there.
+    pub auto_register: bool,
+    /// The level that a subject gets that has none of its own; none: it is left as it is.
+    pub level: Option<String>,
+}
+
+/// What a schema's subject is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// `TOPIC-key` and `TOPIC-value`.
+    Topic,
+    /// The record's name in full.
+    Record,
+    /// `TOPIC-RECORD`.
+    TopicRecord,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "registry by {:?}", self.naming)
+    }
+}
+
+/// Subject and schema of each part of a table's messages.
+pub(crate) struct Named {
+    pub key: Option<(String, String)>,
+    pub value: (String, String),
+    /// Keys of messages that have none.
+    pub position: (String, String),
+}
+
+impl Named {
+    /// `topic`: Kafka's name.
+    pub fn of(registry: &Registry, topic: &str, contracts: &Contracts) -> Named {
+        let subject = |part: &str, record: &str| match registry.naming {
+            Naming::Topic => format!("{topic}-{part}"),
+            Naming::Record => record.to_string(),
+            Naming::TopicRecord => format!("{topic}-{record}"),
+        };
+        let position = position_contract();
+        Named {
+            key: contracts.key.as_ref().map(|key| (subject("key", &key.name), key.schema.clone())),
+            value: (subject("value", &contracts.value.name), contracts.value.schema.clone()),
+            position: (position.name, position.schema),
+        }
+    }
+}
+
+/// Names a schema under a subject.
+pub(crate) fn hash(subject: &str, schema: &str) -> u128 {
+    tidewire_flow::key_hash128(format!("{subject}\n{schema}").as_bytes())
+}
+
+impl Registry {
+    /// The number of a schema; a text inside: the registry doesn't take it, and why.
+    async fn id(&self, subject: &str, schema: &str) -> Result<Result<u32, String>> {
+        let path = topic::escape(subject);
+        if self.auto_register {
+            self.set_level(&path).await?;
+        }
+        let versions = if self.auto_register { "/versions" } else { "" };
+        let body = json!({"schema": schema});
+        let (status, answer) = (self.ask)("POST", format!("/subjects/{path}{versions}"), Some(body)).await?;
+        match status {
+            200..=299 => match answer["id"].as_u64().and_then(|id| u32::try_from(id).ok()) {
+                Some(id) => Ok(Ok(id)),
+                None => Err(Error::unavailable(format!("the schema registry has no number for {subject}: {answer}"))),
+            },
+            404 if !self.auto_register => Ok(Err(format!(
+                "the schema registry doesn't have the schema under {subject}: register it, or set bus.kafka.registry.auto_register"
+            ))),
+            409 | 422 => Ok(Err(format!(
+                "the schema registry refuses its schema under {subject}: {}. Ways out: a change of the table that earlier messages bear \
+                 (docs/registry.md); another level for the subject; another topic_prefix",
+                differences(&answer)
+            ))),
+            status => Err(refused(status, &answer)),
+        }
+    }
+
+    /// A topic that is read from its start needs a level that looks at all versions.
+    async fn set_level(&self, subject: &str) -> Result<()> {
+        let Some(level) = &self.level else { return Ok(()) };
+        let path = format!("/config/{subject}");
+        let (status, answer) = (self.ask)("GET", path.clone(), None).await?;
+        match status {
+            200..=299 => return Ok(()),
+            404 => {}
+            status => return Err(refused(status, &answer)),
+        }
+        let (status, answer) = (self.ask)("PUT", path, Some(json!({"compatibility": level}))).await?;
+        match status {
+            200..=299 => Ok(()),
+            status => Err(refused(status, &answer)),
+        }
+    }
+}
+
+fn refused(status: u16, answer: &Value) -> Error {
+    let message: String = answer["message"].as_str().unwrap_or_default().chars().take(1000).collect();
+    match status {
+        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}"))
+            .hint("set user and password of bus.kafka.registry"),
+        400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
+        status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
+    }
+}
+
+/// What keeps a schema from following those before it: every difference, if the registry tells them apart.
+fn differences(answer: &Value) -> String {
+    let one = |of: &Value| {
+        let (path, message) = (of["path"].as_str()?, of["message"].as_str()?);
+        let (rule, version) = (of["rule"].as_str()?, of["version"].as_u64()?);
+        Some(format!("{path}: {message} ({rule}, version {version})"))
+    };
+    let all: Option<Vec<String>> = answer["differences"].as_array().map(|all| all.iter().filter_map(one).collect());
+    match all.filter(|all| !all.is_empty()) {
+        Some(all) => all.join("; "),
+        None => answer["message"].as_str().unwrap_or("it doesn't say why").chars().take(2000).collect(),
+    }
+}
+
+/// Behind a registry that didn't answer it isn't asked again for so long: what is known goes on without it.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Has schemas registered, and the bus told of their numbers.
+pub(crate) struct Accepting {
+    config: Config,
+    of: Debezium,
+    registry: Registry,
+    jobs: mpsc::Sender<Job>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the bus knows; none: it wasn't looked at yet.
+    told: Option<HashMap<u128, u32>>,
+    /// What the registry itself said since this process began.
+    confirmed: HashMap<u128, u32>,
+    silent: Option<Instant>,
+}
+
+impl Accepting {
+    /// None: what lies on this bus needs no registry.
+    pub fn of(config: &Config, jobs: mpsc::Sender<Job>) -> Option<Contract> {
+        let Format::Debezium(of) = &config.format else { return None };
+        let Codec::Avro(registry) = &of.codec else { return None };
+        let (config, of, registry) = (config.clone(), (**of).clone(), registry.clone());
+        let accepting = Arc::new(Accepting { config, of, registry, jobs, state: Mutex::default() });
+        Some(Arc::new(move |schema| {
+            let accepting = accepting.clone();
+            Box::pin(async move { accepting.accept(&schema).await })
+        }))
+    }
+
+    /// Some: the registry doesn't take it, and why.
+    async fn accept(&self, schema: &Arc<Schema>) -> Result<Option<String>> {
+        let Debezium { modes, database, version, .. } = &self.of;
+        let origin = Origin { name: &self.config.topic_prefix, database, version };
+        let encoder = match AvroEncoder::new(schema, modes, &origin) {
+            Ok(encoder) => encoder,
+            Err(error) if error.kind() == ErrorKind::Schema => return Ok(Some(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let topic = kafka_topic(&self.config.topic_prefix, &topic::topic_of(&schema.table));
+        let named = Named::of(&self.registry, &topic, encoder.contracts());
+        let mut state = self.state.lock().await;
+        self.look(&mut state).await?;
+        let mut notes = Vec::new();
+        for (subject, text) in [Some(named.value), named.key, Some(named.position)].into_iter().flatten() {
+            let hash = hash(&subject, &text);
+            if state.confirmed.contains_key(&hash) {
+                continue;
+            }
+            let known = state.told.as_ref().and_then(|told| told.get(&hash)).copied();
+            match self.ask(&mut state, &subject, &text, known).await? {
+                Ok(id) if known != Some(id) => notes.push((hash, id)),
+                Ok(_) => {}
+                Err(why) => return Ok(Some(why)),
+            }
+        }
+        self.tell(notes.iter().map(|(hash, id)| format::id_note(*hash, *id)).collect()).await?;
+        if let Some(told) = &mut state.told {
+            told.extend(notes);
+        }
+        Ok(None)
+    }
+
+    async fn ask(
+        &self,
+        state: &mut State,
+        subject: &str,
+        text: &str,
+        known: Option<u32>,
+    ) -> Result<Result<u32, String>> {
+        let is_silent = state.silent.is_some_and(|at| at.elapsed() < PAUSE);
+        if let Some(id) = known.filter(|_| is_silent) {
+            return Ok(Ok(id));
+        }
+        match self.registry.id(subject, text).await {
+            Ok(answer) => {
+                state.silent = None;
+                if let Ok(id) = &answer {
+                    state.confirmed.insert(hash(subject, text), *id);
+                }
+                Ok(answer)
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                state.silent = Some(Instant::now());
+                let Some(id) = known else { return Err(error.context(format!("registering {subject}"))) };
+                tracing::warn!(%error, subject, "the schema registry doesn't answer: schemas that are known go on");
+                Ok(Ok(id))
+            }
+            Err(error) => Err(error.context(format!("registering {subject}"))),
+        }
+    }
+
+    async fn look(&self, state: &mut State) -> Result<()> {
+        if state.told.is_none() {
+            let config = self.config.clone();
+            let known = tokio::task::spawn_blocking(move || format::known(&config)).await;
+            state.told =
+                Some(known.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))??.ids);
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, messages: Vec<Message>) -> Result<()> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let stopped = || Error::bug("the thread that writes to Kafka has stopped");
+        let (done, outcome) = oneshot::channel();
+        self.jobs.send(Job::Append { messages, checkpoint: None, done }).map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_difference_is_told_and_else_what_the_registry_says() {
+        let answer = json!({"error_code": 409, "message": "no", "differences": [
+            {"version": 1, "reader": "new", "rule": "TYPE_MISMATCH", "path": "/fields/0", "message": "int isn't string"},
+            {"version": 2, "reader": "new", "rule": "TYPE_MISMATCH", "path": "/fields/1", "message": "int isn't bytes"}]});
+        let told = differences(&answer);
+        assert_eq!(told, "/fields/0: int isn't string (TYPE_MISMATCH, version 1); /fields/1: int isn't bytes (TYPE_MISMATCH, version 2)");
+        assert_eq!(
+            differences(&json!({"message": "Schema being registered is incompatible"})),
+            "Schema being registered is incompatible"
+        );
+    }
+
+    #[test]
+    fn subjects_are_called_as_each_strategy_says() {
+        let contract = |name: &str| tidewire_envelope::debezium::Contract { name: name.into(), schema: "{}".into() };
+        let contracts = Contracts { key: Some(contract("p.s.t.Key")), value: contract("p.s.t.Envelope") };
+        let subjects = |naming| {
+            let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Ok((500, json!({}))) }));
+            let registry = Registry { ask, naming, auto_register: true, level: None };
+            let named = Named::of(&registry, "p.s.t", &contracts);
+            (named.key.unwrap().0, named.value.0)
+        };
+        assert_eq!(subjects(Naming::Topic), ("p.s.t-key".into(), "p.s.t-value".into()));
+        assert_eq!(subjects(Naming::Record), ("p.s.t.Key".into(), "p.s.t.Envelope".into()));
+        assert_eq!(subjects(Naming::TopicRecord), ("p.s.t-p.s.t.Key".into(), "p.s.t-p.s.t.Envelope".into()));
+    }
+}

@@ -1,0 +1,174 @@
+//! A message of a table in our own form → one of Debezium's.
+
+use crate::format::{Codec, Debezium};
+use crate::names::kafka_topic;
+use crate::records::Form;
+use crate::registry::{hash, Named};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::Arc;
+use tidewire_change::{topic, Change, Error, Message, Op, Result, Schema, SchemaId};
+use tidewire_envelope::debezium::{is_key_change, push_position_key, AvroEncoder, Encoder, Origin};
+use tidewire_envelope::native;
+
+pub(crate) struct ToDebezium {
+    of: Debezium,
+    prefix: String,
+    /// Of the modes, in `__formats`.
+    number: u16,
+    schemas: HashMap<SchemaId, Arc<Schema>>,
+    encoders: HashMap<SchemaId, Table>,
+    /// The numbers that the registry has for schemas, as far as the bus knows them.
+    ids: HashMap<u128, u32>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    other_key: Vec<u8>,
+}
+
+/// How the messages of a table are written.
+struct Table {
+    /// Also for headers, which are JSON always.
+    json: Encoder,
+    avro: Option<Avro>,
+}
+
+struct Avro {
+    encoder: AvroEncoder,
+    /// Of the schema of keys for messages that have none.
+    position: u32,
+}
+
+/// One message.
+pub(crate) struct Written<'a> {
+    /// None: a truncate, or a table without a key.
+    pub key: Option<&'a [u8]>,
+    pub value: &'a [u8],
+    pub form: Form,
+    /// The key that the row has, or had, beside this one.
+    pub header: Option<(&'static CStr, &'a [u8])>,
+    /// The same key follows without a value.
+    pub has_tombstone: bool,
+    pub is_truncate: bool,
+}
+
+impl ToDebezium {
+    /// `schemas`: those of the bus.
+    pub fn new(of: Debezium, prefix: &str, number: u16, schemas: HashMap<SchemaId, Arc<Schema>>) -> ToDebezium {
+        ToDebezium {
+            of,
+            prefix: prefix.to_string(),
+            number,
+            schemas,
+            encoders: HashMap::new(),
+            ids: HashMap::new(),
+            key: Vec::new(),
+            value: Vec::new(),
+            other_key: Vec::new(),
+        }
+    }
+
+    pub fn learn(&mut self, schema: &Schema) {
+        self.schemas.entry(schema.id()).or_insert_with(|| Arc::new(schema.clone()));
+    }
+
+    /// The registry has another number for a schema now, perhaps.
+    pub fn learn_id(&mut self, (hash, id): (u128, u32)) {
+        if self.ids.insert(hash, id).is_some_and(|before| before != id) {
+            self.encoders.clear();
+        }
+    }
+
+    /// The message at this place; those beside it may be the other half of a change of its key. `now`: what it says of when it
+    /// was written. `needs_key`: where the topic is compacted, so that a message without a key stays.
+    pub fn message(&mut self, messages: &[Message], at: usize, now: i64, needs_key: bool) -> Result<Written<'_>> {
+        let id = native::header(&messages[at].value)?.schema;
+        let change = self.change(&messages[at])?;
+        let other = self.other_half(messages, at, &change)?;
+        if !self.encoders.contains_key(&id) {
+            let table = self.table(&change.schema)?;
+            self.encoders.insert(id, table);
+        }
+        let table = self.encoders.get_mut(&id).ok_or_else(|| Error::bug("a table's encoder is gone"))?;
+        self.key.clear();
+        self.value.clear();
+        self.other_key.clear();
+        let mut has_key = match &mut table.avro {
+            None => table.json.key(&change, &mut self.key),
+            Some(avro) => avro.encoder.key(&change, &mut self.key)?,
+        };
+        if !has_key && needs_key {
+            let (position, out) = (change.position, &mut self.key);
+            match &table.avro {
+                None => out.extend_from_slice(
+                    format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal).as_bytes(),
+                ),
+                Some(avro) => push_position_key(position, avro.position, out),
+            }
+            has_key = true;
+        }
+        match &mut table.avro {
+            None => table.json.value(&change, now, &mut self.value),
+            Some(avro) => avro.encoder.value(&change, now, &mut self.value)?,
+        }
+        let name = other.and_then(|other| table.json.header(&change, &other, &mut self.other_key));
+        Ok(Written {
+            key: has_key.then_some(&self.key[..]),
+            value: &self.value,
+            form: Form { schema: id, number: self.number },
+            header: name.map(|name| (c_name(name), &self.other_key[..])),
+            has_tombstone: table.json.has_tombstone(&change),
+            is_truncate: change.op == Op::Truncate,
+        })
+    }
+
+    fn table(&self, schema: &Arc<Schema>) -> Result<Table> {
+        let Debezium { modes, database, version, codec } = &self.of;
+        let origin = Origin { name: &self.prefix, database, version };
+        let json = Encoder::new(schema, modes, &origin);
+        let Codec::Avro(registry) = codec else { return Ok(Table { json, avro: None }) };
+        let mut encoder = AvroEncoder::new(schema, modes, &origin)?;
+        let named =
+            Named::of(registry, &kafka_topic(&self.prefix, &topic::topic_of(&schema.table)), encoder.contracts());
+        let id = |(subject, text): &(String, String)| {
+            self.ids.get(&hash(subject, text)).copied().ok_or_else(|| {
+                let message = format!("the schema of {} isn't registered under {subject}", schema.table);
+                Error::schema(message)
+                    .hint("see that the schema registry (bus.kafka.registry) takes it")
+                    .on_table(&schema.table)
+            })
+        };
+        let key = named.key.as_ref().map(id).transpose()?.unwrap_or(0);
+        encoder.set_ids(key, id(&named.value)?);
+        Ok(Table { json, avro: Some(Avro { encoder, position: id(&named.position)? }) })
+    }
+
+    fn change(&self, message: &Message) -> Result<Change> {
+        native::decode(message.value.clone(), &|id| self.schemas.get(&id).cloned())
+    }
+
+    /// A row whose key changed is told as a delete and a create, side by side.
+    fn other_half(&self, messages: &[Message], at: usize, change: &Change) -> Result<Option<Change>> {
+        let beside = match change.op {
+            Op::Delete => messages.get(at + 1),
+            Op::Create if change.position.ordinal % 2 == 1 => at.checked_sub(1).and_then(|at| messages.get(at)),
+            _ => None,
+        };
+        let Some(beside) = beside.filter(|beside| beside.topic == messages[at].topic && !beside.value.is_empty())
+        else {
+            return Ok(None);
+        };
+        if native::header(&beside.value)?.position.commit != change.position.commit {
+            return Ok(None);
+        }
+        let beside = self.change(beside)?;
+        let is_one = is_key_change(change, &beside) || is_key_change(&beside, change);
+        Ok(is_one.then_some(beside))
+    }
+}
+
+fn c_name(name: &str) -> &'static CStr {
+    match name {
+        "__debezium.newkey" => c"__debezium.newkey",
+        _ => c"__debezium.oldkey",
+    }
+}

@@ -1,0 +1,86 @@
+//! What others were promised of the tables' messages: before anything under a schema goes out, the bus is asked whether it may.
+
+use super::engine::Engine;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use tidewire_change::{Result, Schema};
+use tidewire_connector::Contract;
+
+/// Schemas that may go out.
+pub(super) struct Promise {
+    contract: Contract,
+    /// By their addresses, which stay taken.
+    kept: HashMap<usize, Arc<Schema>>,
+}
+
+/// Schemas that are remembered; a source has one a table and version.
+const REMEMBERED: usize = 4096;
+
+impl Promise {
+    pub fn new(contract: Contract) -> Promise {
+        Promise { contract, kept: HashMap::new() }
+    }
+
+    pub fn takes(&self, schema: &Arc<Schema>) -> bool {
+        self.kept.contains_key(&address(schema))
+    }
+}
+
+fn address(schema: &Arc<Schema>) -> usize {
+    Arc::as_ptr(schema) as usize
+}
+
+impl Engine {
+    /// Asks for schemas that come up for the first time. A table whose schema isn't taken is parked: its changes from there on don't go out.
+    pub(super) async fn admit(&mut self) -> Result<()> {
+        let Some(promise) = &mut self.promise else { return Ok(()) };
+        let mut refused: HashSet<usize> = HashSet::new();
+        let chunks = self.batch.changes.chunk_by(|a, b| Arc::ptr_eq(&a.schema, &b.schema)).map(|same| &same[0].schema);
+        let announced =
+            self.tables.by_oid.values().filter(|table| table.is_to_be_announced()).map(|table| &table.schema);
+        let new: Vec<Arc<Schema>> = chunks.chain(announced).filter(|schema| !promise.takes(schema)).cloned().collect();
+        let mut refusals = Vec::new();
+        for schema in new {
+            if promise.takes(&schema) || refused.contains(&address(&schema)) {
+                continue;
+            }
+            match (promise.contract)(schema.clone()).await? {
+                None => {
+                    if promise.kept.len() >= REMEMBERED {
+                        promise.kept.clear();
+                    }
+                    promise.kept.insert(address(&schema), schema);
+                }
+                Some(why) => {
+                    refused.insert(address(&schema));
+                    refusals.push((schema, why));
+                }
+            }
+        }
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        // Also what comes behind, under whatever schema: it would stand on changes that are missing.
+        let mut parked: HashSet<u64> = HashSet::new();
+        self.batch.changes.retain(|change| {
+            let table = change.schema.source_id;
+            if refused.contains(&address(&change.schema)) {
+                parked.insert(table);
+            }
+            !parked.contains(&table)
+        });
+        for (schema, why) in refusals {
+            self.break_off(&schema, why);
+        }
+        Ok(())
+    }
+
+    fn break_off(&mut self, schema: &Schema, why: String) {
+        tracing::error!(table = %schema.table, why, "the table is parked, the others go on");
+        let found = self.tables.by_oid.iter().find(|(_, table)| table.schema.source_id == schema.source_id);
+        let Some(oid) = found.map(|(oid, _)| *oid) else { return };
+        self.stream.forget(oid);
+        self.tables.skip(oid, why);
+        self.reads.forget(oid);
+    }
+}
