@@ -2,6 +2,7 @@
 the numbers of both schemas. Usage: avro_reader.py BROKERS TOPIC COUNT REGISTRY"""
 
 import json
+import math
 import sys
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -21,7 +22,15 @@ def number(raw):
 
 
 def plain(value):
-    return value.hex() if isinstance(value, bytes) else str(value)
+    """As JSON can hold it."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    is_odd = isinstance(value, float) and not math.isfinite(value)
+    return value if not is_odd and isinstance(value, (str, int, float, type(None))) else str(value)
 
 
 for _ in range(int(count)):
@@ -34,10 +43,10 @@ for _ in range(int(count)):
     value = read(message.value(), SerializationContext(topic, MessageField.VALUE)) if message.value() else None
     told = {
         "partition": message.partition(),
-        "key": key,
-        "value": value,
+        "key": plain(key),
+        "value": plain(value),
         "headers": {name: text.decode() for name, text in message.headers() or [] if name != "tw"},
         "schemas": [number(message.key()), number(message.value())],
     }
-    print(json.dumps(told, default=plain))
+    print(json.dumps(told))
 consumer.close()

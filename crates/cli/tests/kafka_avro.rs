@@ -98,7 +98,7 @@ fn first_number(all: &[Value], at: usize) -> Value {
 
 fn parked(shop: &Shop) -> Value {
     let status = shop.place.tidewire(&["status"], &["--json"]).json();
-    let tables = status["tables"].as_array().unwrap().iter();
+    let tables = status["tables"].as_array().into_iter().flatten();
     tables.filter(|table| !table["parked"].is_null()).map(|table| json!([table["table"], table["parked"]])).collect()
 }
 
@@ -123,7 +123,13 @@ fn a_table_that_its_readers_cannot_bear_is_parked_before_anything_reaches_its_to
     running.until("it is parked", |_| !parked(&shop).as_array().unwrap().is_empty());
     let told = parked(&shop);
     assert_eq!(told[0][0], "public.notes");
-    for part in ["shop.public.notes-value", "TYPE_MISMATCH", "version 1", "version 2", "Ways out"] {
+    for part in [
+        "shop.public.notes-value",
+        "no branch of the reader's union reads a string (MISSING_UNION_BRANCH",
+        "version 1",
+        "version 2",
+        "Ways out",
+    ] {
         assert!(told[0][1].as_str().unwrap().contains(part), "{part}: {told}");
     }
     shop.server.psql("INSERT INTO notes VALUES (4, 10); INSERT INTO orders VALUES (90001, 'beside', 1)");
@@ -156,6 +162,7 @@ fn a_registry_that_is_away_stalls_nothing_that_is_known() {
     let mut registry = Registry::start();
     let shop = shop(&registry, ", naming: topic-record");
     let mut running = capture(&shop);
+    running.until("it is there", |_| shop.server.psql_in("replica", "SELECT to_regclass('orders')") == "orders");
     running.until("it is copied", |_| shop.server.psql_in("replica", "SELECT count(*) FROM orders") == "2000");
     let subjects = registry.yes("GET", "/subjects", None);
     for subject in ["shop.public.orders-shop.public.orders.Key", "shop.public.events-shop.public.events.Envelope"] {
