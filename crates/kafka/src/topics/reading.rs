@@ -116,7 +116,12 @@ impl Reading {
             }
             loop {
                 match commands.try_recv() {
-                    Ok(Command::Mark(done)) => raw.mark = Some(Mark { ends: self.ends()?, done }),
+                    Ok(Command::Mark(done)) => {
+                        // A topic that was made since the last look was there, too, when the question was asked.
+                        self.look(&mut raw)?;
+                        looked = Some(Instant::now());
+                        raw.mark = Some(Mark { ends: self.ends()?, done });
+                    }
                     Ok(Command::Leave(topic)) => self.leave(&topic)?,
                     Ok(Command::Note(offsets)) => {
                         if let Err(error) = self.consumer.note_offsets(&offsets) {

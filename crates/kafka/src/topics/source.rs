@@ -149,6 +149,10 @@ impl TopicsSource {
 
     fn finish(&mut self, mut work: Work) -> Result<ChangeBatch> {
         for (topic, partition, offset) in &work.raw.ends {
+            // What comes of a topic that isn't read is still to be read.
+            if self.parked.contains_key(topic) {
+                continue;
+            }
             if let Some(known) = self.resume.topics.get_mut(&**topic) {
                 let at = known.partitions.entry(*partition).or_default();
                 at.next = at.next.max(*offset);
@@ -286,3 +290,6 @@ impl Source for TopicsSource {
         self.handle.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;
