@@ -19,6 +19,7 @@ mod again;
 mod bus;
 mod lake;
 mod named;
+mod signals;
 mod start;
 mod takeover;
 mod topics;
@@ -100,6 +101,11 @@ fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Con
     let context = |e: Error| e.context("source.postgres");
     let mut settings = postgres_source::Config::new(connection(&source.url).map_err(context)?, &config.name, budget);
     settings.tables = source.tables.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>().map_err(context)?;
+    settings.signals = source.signals.as_ref().and_then(|signals| signals.table.clone());
+    if let Some(table) = settings.signals.as_ref().filter(|_| !settings.tables.is_empty()) {
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        settings.tables.push(Pattern::parse(&format!("{}.{}", quoted(&table.schema), quoted(&table.name)))?);
+    }
     if let Some(slot) = &source.slot {
         settings.slot = slot.clone();
     }

@@ -57,6 +57,9 @@ pub struct SourceStatus {
     /// Of a source of messages.
     #[serde(default)]
     pub messages: Option<Messages>,
+    /// Of a source that takes signals.
+    #[serde(default)]
+    pub signals: Option<crate::SignalFacts>,
 }
 
 /// What became of the messages that were read: each is counted once beside `read`.

@@ -8,6 +8,7 @@ pub mod conformance;
 mod credit;
 mod facts;
 mod moment;
+mod signal;
 mod sink;
 mod source;
 
@@ -17,6 +18,7 @@ pub use facts::{
     FolderFacts, Lag, Messages, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,
 };
 pub use moment::{hurries, moment};
+pub use signal::{Heard, Signal, SignalChannel, SignalFacts};
 pub use sink::{Inspect, Part, Rewritten, Scan, Sink, TableBatch, Written};
 pub use source::{ChangeBatch, Placed, Rejected, Selection, Source, SourceHandle, What};
 

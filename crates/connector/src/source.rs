@@ -1,4 +1,4 @@
-use crate::{BoxFuture, Contract, Credit, ServerFacts, SourceStatus};
+use crate::{BoxFuture, Contract, Credit, Heard, ServerFacts, SourceStatus};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, Schema, TableName};
@@ -70,6 +70,12 @@ pub trait SourceHandle: Send + Sync {
     /// Has it rows that can be read once more, and compared? Topics tell changes alone.
     fn has_rows(&self) -> bool {
         true
+    }
+    /// Takes in what came by a channel beside the source's log. Returns when it stands in line; it is durable with the first
+    /// checkpoint that is made from then on.
+    fn signals<'a>(&'a self, channel: &'a str, heard: Heard) -> BoxFuture<'a, Result<()>> {
+        let _ = (channel, heard);
+        Box::pin(async { Err(Error::invalid("this source takes no signals")) })
     }
     /// Looks at the server: is everything there that capture needs?
     fn facts(&self) -> BoxFuture<'_, Result<ServerFacts>>;

@@ -40,6 +40,7 @@ mod read;
 mod rows;
 mod scan;
 mod shape;
+pub mod signal;
 mod source;
 mod time;
 mod unwrapped;

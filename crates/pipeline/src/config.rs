@@ -3,10 +3,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::Result;
-use tidewire_connector::{BoxFuture, Budget, BusReader, Inspect, Sink};
+use tidewire_connector::{BoxFuture, Budget, BusReader, Inspect, SignalChannel, Sink};
 
 /// Makes a fresh connection for looking at tables (reconcile and the repair after a loss).
 pub type InspectFactory = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Inspect>>> + Send + Sync>;
+
+/// Makes a way by which signals come.
+pub type ChannelFactory = Arc<dyn Fn() -> Box<dyn SignalChannel> + Send + Sync>;
 
 /// What the journal says of itself; never blocks.
 pub type JournalProbe = Arc<dyn Fn() -> JournalFacts + Send + Sync>;
@@ -43,6 +46,8 @@ pub struct PipelineConfig {
     pub clock: Arc<dyn Clock>,
     pub journal: Option<JournalProbe>,
     pub source_inspect: Option<InspectFactory>,
+    /// Ways by which signals come, beside the source's log. Who captures listens.
+    pub channels: Vec<ChannelFactory>,
     /// Other processes are on the bus: whoever captures tells them how the source stands and does what they ask.
     pub is_shared: bool,
     /// Where the capture loop and the tasks of its source run; none: with all else. On a runtime of one thread what came off the
@@ -64,6 +69,7 @@ impl Default for PipelineConfig {
             clock: system_clock(),
             journal: None,
             source_inspect: None,
+            channels: Vec::new(),
             is_shared: false,
             capture_on: None,
         }

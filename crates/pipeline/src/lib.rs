@@ -14,6 +14,7 @@ mod diagnose;
 mod encode;
 mod far;
 mod half;
+mod hear;
 mod histogram;
 mod loops;
 mod mend;
@@ -32,7 +33,7 @@ mod supervise;
 pub mod wire;
 
 pub use again::{Again, Pass, Redelivered};
-pub use config::{InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
+pub use config::{ChannelFactory, InspectFactory, JournalFacts, JournalProbe, Pace, PipelineConfig, SinkSpec};
 pub use context::{system_clock, Backoff, Clock};
 pub use dead_letter::{DeadLetter, DEAD_LETTERS, OF_SOURCE};
 pub use diagnose::{check, check_folder, current, diagnose, live, ready, Finding, Health, Severity};
@@ -42,5 +43,6 @@ pub use running::{Pipeline, Running};
 pub use share::{PartFactory, ReaderFactory, SharedSink, LANES};
 pub use shared::{Parked, Trouble};
 pub use status::{
-    DriftView, Flow, LoopView, MemoryView, Quantiles, SinkView, SlotView, Snapshot, SourceView, Status, TableView,
+    DriftView, Flow, LoopView, MemoryView, Quantiles, SignalsView, SinkView, SlotView, Snapshot, SourceView, Status,
+    TableView,
 };

@@ -4,6 +4,7 @@ use crate::context::{Stop, Task};
 use crate::dead_letter::{DeadLetter, OF_SOURCE};
 use crate::deliver::Deliver;
 use crate::far::{answer_all, listen, Far};
+use crate::hear::hear;
 use crate::loops::{watch_over, Loops};
 use crate::mend::{mend_all, Inside};
 use crate::rates::Rates;
@@ -119,6 +120,11 @@ impl Pipeline {
             let (by, until) = (supervisor.clone(), stop.clone());
             let work = async move { by.capture(capture, until).await };
             loops.spawn_on("capture".into(), work, &config.capture_on);
+            for channel in &config.channels {
+                let channel = channel();
+                let name = format!("signals {}", channel.name());
+                loops.spawn(name, hear(channel, shared.clone(), stop.clone()));
+            }
             if config.is_shared {
                 loops.spawn("answers".into(), answer_all(shared.clone(), stop.clone()));
             }

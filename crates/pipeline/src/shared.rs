@@ -101,6 +101,8 @@ pub(crate) struct CaptureState {
     pub dead_letters: AtomicU64,
     /// When the source was opened last: tells one life of it from another.
     pub life: AtomicI64,
+    /// Channels of signals that can't be read, and why.
+    pub deaf: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl CaptureState {
@@ -114,6 +116,7 @@ impl CaptureState {
             recoveries: AtomicU64::new(0),
             dead_letters: AtomicU64::new(0),
             life: AtomicI64::new(0),
+            deaf: Mutex::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use tidewire_change::{topic, Key, Position};
-use tidewire_connector::{Messages, SlotFacts, SourceStatus, TableState};
+use tidewire_connector::{Messages, SignalFacts, SlotFacts, SourceStatus, TableState};
 
 /// Wall times are microseconds since 1970 UTC. Positions are `commit` and `ordinal`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,6 +62,17 @@ pub struct SourceView {
     /// Messages that it couldn't read and that are among the dead letters.
     #[serde(default)]
     pub dead_letters: u64,
+    /// Of a source that takes signals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signals: Option<SignalsView>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SignalsView {
+    #[serde(flatten)]
+    pub facts: SignalFacts,
+    /// Channels that can't be read, and why.
+    pub deaf: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -179,6 +190,10 @@ pub struct DriftView {
     pub rows: u64,
 }
 
+fn deaf(shared: &Shared) -> BTreeMap<String, String> {
+    locked(&shared.capture.deaf).iter().map(|(name, why)| (name.to_string(), why.clone())).collect()
+}
+
 impl Running {
     /// What is known now; asks nobody and waits for nobody.
     pub fn status(&self) -> Status {
@@ -232,6 +247,7 @@ impl Running {
             recoveries: shared.capture.recoveries.load(Relaxed),
             messages: source.messages,
             dead_letters: shared.capture.dead_letters.load(Relaxed),
+            signals: source.signals.map(|facts| SignalsView { facts, deaf: deaf(shared) }),
         }
     }
 

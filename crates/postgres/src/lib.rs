@@ -1,5 +1,5 @@
 //! Owns: everything PostgreSQL, both directions: source (log and placed reads), sink, inspection, and the one type map.
-//! May import: change, connector, flow, pgwire.
+//! May import: change, connector, envelope (what signals mean), flow, pgwire.
 //! Never imports: other adapters, pipeline.
 
 mod catalog;

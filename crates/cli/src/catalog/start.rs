@@ -1,8 +1,8 @@
 //! From configuration to loops at work: the whole pipeline in one process, or a part of it.
 
 use super::{
-    bus, check_data_dir, factory, facts, is_shared, name_instance, open_part, open_sink, own_data_dir, source_config,
-    targets_are_apart, topics,
+    bus, check_data_dir, factory, facts, is_shared, name_instance, open_part, open_sink, own_data_dir, signals,
+    source_config, targets_are_apart, topics,
 };
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind, SourceConfig};
 use std::time::Duration;
@@ -66,6 +66,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         budgets,
         journal: bus.probe(),
         source_inspect: is_database.then(|| factory(config, None)).transpose()?,
+        channels: signals::channels(config),
         is_shared: bus.is_shared(),
         capture_on: match part {
             Part::Whole | Part::Capture => Some(capture_thread()?),

@@ -152,6 +152,36 @@ const SOURCE_POSTGRES: &[Key] = &[
         "How often a small message is written to the source's log, so that quiet tables hold back no WAL.",
     )
     .default("10s"),
+    key(
+        "signals",
+        Kind::Section(SIGNALS),
+        "By what ways a running pipeline can be asked to read tables again, as Debezium is by its signals (docs/debezium.md). Without this: by \
+         `tidewire snapshot` alone.",
+    ),
+];
+
+const SIGNALS: &[Key] = &[
+    key(
+        "table",
+        Kind::Text,
+        "A table as schema.table, with the columns id, type and data: each row that is inserted is a signal. It is followed like the others.",
+    ),
+    key("topic", Kind::Text, "A topic of one partition: each message with the key `key` is a signal, from the first start on."),
+    key(
+        "brokers",
+        Kind::Text,
+        "Where `topic` is, without TLS and login. Without this: where `bus.kafka` is, with its TLS and its login.",
+    ),
+    key(
+        "key",
+        Kind::Text,
+        "The key of messages that are meant for this pipeline. Without this: bus.kafka.topic_prefix, or the pipeline's name.",
+    ),
+    key(
+        "file",
+        Kind::Path,
+        "A file of which each line is a signal in JSON. It is taken away once its signals are durable, so its folder must be writable.",
+    ),
 ];
 
 const SINK: &[Key] = &[

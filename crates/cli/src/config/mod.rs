@@ -11,6 +11,7 @@ mod lake;
 pub mod outside;
 mod reference;
 mod section;
+mod signals;
 mod substitute;
 mod units;
 mod yaml;
@@ -19,6 +20,7 @@ pub use debezium::DebeziumSource;
 pub use kafka::{KafkaConfig, RegistryConfig, SaslConfig, TlsConfig};
 pub use lake::Lake;
 pub use reference::reference;
+pub use signals::{SignalTopic, Signals};
 pub use substitute::{Lookup, Surroundings};
 pub use units::duration;
 
@@ -97,6 +99,7 @@ pub struct PostgresSource {
     pub accept_older: bool,
     pub readers: usize,
     pub heartbeat: Duration,
+    pub signals: Option<Signals>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -189,7 +192,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
 
     let source = root.section("source")?.expect("`source` is required");
     let source = match source.only()? {
-        ("postgres", section) => SourceConfig::Postgres(postgres_source(&section)?),
+        ("postgres", section) => SourceConfig::Postgres(postgres_source(&section, folder)?),
         ("debezium", section) => SourceConfig::Debezium(Box::new(debezium::debezium(&section, folder)?)),
         (other, _) => unreachable!("the table of keys has no source `{other}`"),
     };
@@ -210,13 +213,15 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
     if !http.ip().is_loopback() && token.is_none() {
         return Err(root.bad("http", "is reachable from other machines, so `token` must be set"));
     }
+    let bus = bus(&root, folder, &name)?;
+    signals::topic_has_a_place(&root, &source, &bus)?;
     let commit_interval = root.duration("commit_interval")?;
     if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&commit_interval) {
         return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
     }
     Ok(Config {
         file: file.to_string(),
-        bus: bus(&root, folder, &name)?,
+        bus,
         name,
         memory: Memory::divide(memory, sinks.len()),
         source,
@@ -247,7 +252,7 @@ fn is_plain(name: &str) -> bool {
 
 const PLAIN: &str = "must be at most 63 characters out of a-z, 0-9 and _";
 
-fn postgres_source(section: &Section) -> Result<PostgresSource> {
+fn postgres_source(section: &Section, folder: &Path) -> Result<PostgresSource> {
     let tables = section.texts("tables")?;
     if tables.as_ref().is_some_and(Vec::is_empty) {
         return Err(section.bad("tables", "names no table"));
@@ -269,6 +274,7 @@ fn postgres_source(section: &Section) -> Result<PostgresSource> {
         accept_older: false,
         readers: section.count("readers")? as usize,
         heartbeat,
+        signals: section.section("signals")?.map(|section| signals::signals(&section, folder)).transpose()?,
     })
 }
 

@@ -263,3 +263,28 @@ fn topics_are_a_source_and_say_what_their_tables_look_like() {
         assert!(refused.contains(what), "{refused}");
     }
 }
+
+#[test]
+fn signals_say_by_which_ways_they_come_and_where_a_topic_is() {
+    let of = |signals: &str, more: &str| {
+        format!("source:\n  postgres:\n    url: x\n    signals: {{ {signals} }}\nsinks: {{ l: {{ delta: {{ path: x }} }} }}\n{more}")
+    };
+    let kafka = "bus: { kafka: { brokers: \"k:1\" } }\n";
+    let config = read(&of("table: public.s, topic: shop-signal, key: shop, file: ./signals.txt", kafka)).unwrap();
+    let signals = config.postgres().unwrap().signals.clone().unwrap();
+    assert_eq!(signals.table.map(|table| table.to_string()), Some("public.s".to_string()));
+    let topic = SignalTopic { name: "shop-signal".into(), brokers: None, key: Some("shop".into()) };
+    assert_eq!((signals.topic, signals.file), (Some(topic), Some("/etc/tw/signals.txt".into())));
+    for (signals, told) in [
+        ("tabel: public.s", "p.yaml:4:16: unknown key `tabel` in `source.postgres.signals`, did you mean `table`?"),
+        ("table: \"public.*\"", "`source.postgres.signals.table` must be one table"),
+        ("topic: \"a b\", brokers: \"k:1\"", "`source.postgres.signals.topic` must be the name of a topic"),
+        ("table: a.b, key: x", "`source.postgres.signals.key` says nothing without `topic`"),
+        ("topic: t, brokers: nowhere", "`source.postgres.signals.brokers` must be addresses"),
+        ("topic: t", "`brokers`"),
+        ("", "`source.postgres.signals.table` or `topic` or `file` is needed"),
+    ] {
+        let refused = refusal(&of(signals, ""));
+        assert!(refused.contains(told), "{refused}");
+    }
+}

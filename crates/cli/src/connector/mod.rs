@@ -2,6 +2,7 @@
 
 mod format;
 mod properties;
+mod signals;
 mod tables;
 mod topics;
 
@@ -136,6 +137,9 @@ impl Translation {
         if let Some(fate) = self.capture(property, value)? {
             return Ok(fate);
         }
+        if let Some(fate) = self.signals().fate(property) {
+            return Ok(fate);
+        }
         // Without Kafka there are no topics to be made.
         if let Some((fate, key)) = self.brokers.as_ref().and_then(|_| topics::creation(property, value)) {
             self.kafka.extend(key);
@@ -153,6 +157,10 @@ impl Translation {
             Some((Kind::ChangesData, why)) => Fate::Refused(why.into()),
             None => Fate::Unknown,
         })
+    }
+
+    fn signals(&self) -> signals::Given<'_> {
+        signals::Given { properties: &self.given, brokers: self.brokers.as_deref(), prefix: self.prefix.as_deref() }
     }
 
     fn database(&mut self, property: &str, value: &str) -> Option<Fate> {
@@ -300,6 +308,7 @@ impl Translation {
         if let Some(ms) = self.heartbeat_ms {
             let _ = writeln!(out, "    heartbeat: {ms}ms");
         }
+        out.push_str(&self.signals().yaml());
         match (&self.brokers, &self.prefix) {
             (Some(brokers), prefix) => {
                 let prefix =

@@ -45,11 +45,6 @@ const KNOWN: &[(&str, Kind, &str)] = &[
     ("custom.sanitize.pattern", NoMeaning, "no secret is shown"),
     ("openlineage.*", NoMeaning, "lineage isn't told"),
     ("notification.*", NoMeaning, "`tidewire status` and /metrics tell what happens"),
-    (
-        "signal.*",
-        NoMeaning,
-        "`tidewire snapshot`, and `POST …/snapshot` of `tidewire serve`, ask for what signals ask for",
-    ),
     ("read.only", NoMeaning, "reads get their place without writing signals"),
     ("incremental.snapshot.*", NoMeaning, "every read is made of chunks, with the stream running"),
     ("snapshot.delay.ms", NoMeaning, "reads are placed in the stream, at any time"),

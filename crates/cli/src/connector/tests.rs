@@ -83,12 +83,44 @@ fn nothing_is_dropped_silently() {
         assert!(matches!(fate(property, value), Fate::Refused(_)), "{property}={value}: {:?}", fate(property, value));
     }
     for (property, value) in
-        [("max.batch.size", "9"), ("skip.messages.without.change", "false"), ("signal.data.collection", "public.s")]
+        [("max.batch.size", "9"), ("skip.messages.without.change", "false"), ("signal.poll.interval.ms", "1000")]
     {
         assert!(matches!(fate(property, value), Fate::NoMeaning(_)), "{property}");
     }
     assert!(matches!(fate("decimal.handling.mode", "string"), Fate::Becomes(_)));
     assert!(matches!(fate("decimal.handling.mode", "precise"), Fate::Same(_)));
+}
+
+#[test]
+fn channels_of_signals_become_ways_of_signals() {
+    let of = |properties: &str, brokers: Option<&str>| {
+        plan(&with(&format!("\"topic.prefix\": \"shop\", {properties}")), brokers).unwrap()
+    };
+    let table = of(r#""signal.data.collection": "public.signals""#, None);
+    assert!(table.yaml.contains("    signals:\n      table: \"public.signals\"\n"), "{}", table.yaml);
+    let all = r#""signal.enabled.channels": "source, kafka,file,jmx", "signal.data.collection": "public.signals", "signal.file": "s.txt",
+        "signal.kafka.bootstrap.servers": "k:1", "signal.kafka.groupId": "g""#;
+    let (here, there) = (of(all, Some("k:1")), of(all, Some("k:2")));
+    for (plan, brokers) in [(&here, ""), (&there, "      brokers: \"k:1\"\n")] {
+        let topic = format!("      topic: \"shop-signal\"\n{brokers}      key: \"shop\"\n      file: \"s.txt\"\n");
+        assert!(plan.yaml.contains(&topic), "{}", plan.yaml);
+        assert_eq!(plan.refused(), 0);
+        assert!(plan.fates.iter().all(|(_, fate)| *fate != Fate::Unknown), "{:?}", plan.fates);
+    }
+    let other = of(
+        r#""signal.enabled.channels": "kafka", "signal.kafka.topic": "t", "signal.data.collection": "public.s""#,
+        Some("k:1"),
+    );
+    assert!(other.yaml.contains("    signals:\n      topic: \"t\"\n      key"), "{}", other.yaml);
+    for properties in [
+        r#""signal.enabled.channels": "source,mine", "signal.data.collection": "public.s""#,
+        r#""signal.enabled.channels": "kafka""#,
+        r#""signal.data.collection": "public.s,public.s2""#,
+        r#""signal.data.collection": "db.public.s""#,
+    ] {
+        assert_eq!(of(properties, None).refused(), 1, "{properties}");
+    }
+    assert!(!of(r#""signal.poll.interval.ms": "1""#, None).yaml.contains("signals"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod health;
 mod runtime;
 mod server;
+mod signals;
 
 pub use health::{current, live, ready, Health};
 pub use runtime::diagnose;

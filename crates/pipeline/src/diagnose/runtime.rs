@@ -1,5 +1,5 @@
 use super::server::room;
-use super::{bytes_text, server, sorted, span_text, Finding, Severity};
+use super::{bytes_text, server, signals, sorted, span_text, Finding, Severity};
 use crate::config::JournalFacts;
 use crate::shared::Trouble;
 use crate::status::{LoopView, SinkView, SlotView, Snapshot, SourceView, Status, TableView};
@@ -19,6 +19,9 @@ const RUNWAY_WARNING_HOURS: f64 = 24.0;
 pub fn diagnose(status: &Status) -> Vec<Finding> {
     let mut findings = Vec::new();
     source(&status.source, status, &mut findings);
+    if let Some(view) = &status.source.signals {
+        signals::signals(view, &mut findings);
+    }
     for table in &status.tables {
         table_state(table, &status.file, &mut findings);
     }

@@ -8,8 +8,8 @@ use super::placed::snapshot::Snapshot;
 use super::publication;
 use crate::catalog::{self, Listed, TableDef};
 use crate::types::{TypeMap, TYPES_SQL};
-use tidewire_change::{Result, TableName};
-use tidewire_pgwire::Connection;
+use tidewire_change::{Error, ErrorKind, Result, TableName};
+use tidewire_pgwire::{quote_ident, sqlstate, Connection};
 use tokio::sync::mpsc;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub(super) enum Ask {
     /// Tables (oids) that the publication shall have.
     Publish(Vec<u32>),
     Slot,
+    /// Conditions of a signal.
+    Check(Vec<(TableName, String)>),
 }
 
 pub(super) enum Answer {
@@ -38,6 +40,16 @@ pub(super) enum Answer {
     /// It couldn't be done now (a table is locked); it is asked again later.
     PublishedLater(String),
     Slot(Option<Slot>),
+    Checked(Checked),
+}
+
+/// What the server says of conditions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Checked {
+    Fine,
+    Refused(String),
+    /// A table is locked.
+    Later,
 }
 
 /// The catalog at one moment.
@@ -78,6 +90,7 @@ impl Admin {
             Ask::Heartbeat => Answer::Heartbeat { before: heartbeat(connection).await? },
             Ask::Snapshot => Answer::Snapshot(snapshot(connection).await?),
             Ask::Catalog => Answer::Catalog(Box::new(look(connection, &self.config, self.with_generated).await?)),
+            Ask::Check(conditions) => Answer::Checked(check(connection, &conditions).await?),
             Ask::Slot => Answer::Slot(facts::slot(connection, &self.config.slot).await?),
             Ask::Publish(tables) => {
                 let name = self.config.publication_name();
@@ -92,6 +105,32 @@ impl Admin {
             }
         })
     }
+}
+
+/// Only analysed, and as one statement: whoever may ask for rows may not run others.
+pub(super) async fn check_condition(connection: &mut Connection, table: &TableName, condition: &str) -> Result<()> {
+    if condition.contains('\0') {
+        return Err(Error::invalid(format!("the condition for {table} holds a NUL character")));
+    }
+    let name = format!("{}.{}", quote_ident(&table.schema), quote_ident(&table.name));
+    let checked = connection.check(&format!("SELECT 1 FROM {name} WHERE ({condition}\n)")).await;
+    checked.map_err(|error| error.context(format!("the condition for {table}")))
+}
+
+async fn check(connection: &mut Connection, conditions: &[(TableName, String)]) -> Result<Checked> {
+    connection.execute("SET lock_timeout = '1s'").await?;
+    let mut checked = Checked::Fine;
+    for (table, condition) in conditions {
+        match check_condition(connection, table, condition).await {
+            Ok(()) => continue,
+            Err(error) if sqlstate(&error) == Some("55P03") => checked = Checked::Later,
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
+            Err(error) => checked = Checked::Refused(error.to_string()),
+        }
+        break;
+    }
+    connection.execute("SET lock_timeout = 0").await?;
+    Ok(checked)
 }
 
 /// Writes a message into the log. Its content is the server's wall time before it was written: whoever had committed by

@@ -16,6 +16,8 @@ pub struct Config {
     pub slot: String,
     /// A publication of the user's own, which is used as it is; none: `tidewire_<name>`, made and kept by us.
     pub publication: Option<String>,
+    /// The table whose new rows are signals. It has to be among those that are followed.
+    pub signals: Option<tidewire_change::TableName>,
     /// Connections for placed reads.
     pub readers: usize,
     /// Bytes of table a chunk.
@@ -48,6 +50,7 @@ impl Config {
             tables: Vec::new(),
             except: Vec::new(),
             publication: None,
+            signals: None,
             readers: 2,
             chunk_bytes: 8 << 20,
             heartbeat: Duration::from_secs(10),

@@ -9,7 +9,7 @@ use super::placed::reader::{Job, Report};
 use super::placed::reads::{Here, Placed, Reads};
 use super::receiver::Received;
 use super::resume::{self, Place, Plan};
-use super::shared::{Request, Shared};
+use super::shared::{Request, Shared, Wish};
 use super::stream::{Context, Next, Stream};
 use super::tables::{Table, Tables};
 use super::watch::Reread;
@@ -302,7 +302,13 @@ impl Engine {
     }
 
     fn answer_request(&mut self, request: Request) {
-        let done = self.request(request.selection);
+        let done = match request.wish {
+            Wish::Read(selection) => self.request(selection),
+            Wish::Signals(channel, heard) => {
+                self.hear(&channel, heard);
+                Ok(())
+            }
+        };
         // Whoever asked waits for the end of it by the status: it must tell of the read before the answer does.
         self.show();
         // Whoever asked may be gone.
@@ -337,6 +343,7 @@ impl Engine {
             keys: self.reads.keys.values(),
             keyless: self.reads.keyless(),
             taken: false,
+            signals: self.reads.signals.clone(),
         }
     }
 

@@ -39,6 +39,7 @@ mod schedule;
 mod setup;
 mod shared;
 mod shift;
+mod signals;
 mod start;
 mod stream;
 mod tables;

@@ -2,6 +2,7 @@
 
 use super::placed::gate::Gate;
 use super::placed::ledger::TableRead;
+use super::signals::Signals;
 use super::watch::Known;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub(super) struct Plan {
     /// The slot was another reader's, which has told the tables' rows: all changes from here on are ours to tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
+    #[serde(default, skip_serializing_if = "Signals::is_empty")]
+    pub signals: Signals,
 }
 
 /// Streamed changes of a table without a key that its placed read already holds: those whose transaction `snapshot` sees,

@@ -21,6 +21,7 @@ impl Engine {
     pub(super) fn schedule(&mut self) -> Result<()> {
         let now = Instant::now();
         self.ask_what_is_due(now);
+        self.carry_out(now);
         if self.stream.transaction.is_none() {
             let mut placed = Placed::default();
             self.reads.truncates(&self.tables, self.here(), &mut placed);
@@ -115,6 +116,7 @@ impl Engine {
                     | (Ask::Catalog, Answer::Catalog(_))
                     | (Ask::Publish(_), Answer::Published { .. } | Answer::PublishedLater(_))
                     | (Ask::Slot, Answer::Slot(_))
+                    | (Ask::Check(_), Answer::Checked(_))
             )
         };
         if let Some(at) = self.asked.iter().position(is_answered) {
@@ -135,6 +137,7 @@ impl Engine {
                     self.read_table(oid, |read| (read.gate, read.truncate, read.ahead) = (Some(gate), replaces, true));
                 }
             }
+            Answer::Checked(checked) => self.checked(checked),
             Answer::PublishedLater(why) => tracing::warn!(%why, "the publication couldn't be changed now"),
             Answer::Slot(slot) => {
                 let limit = self.shared.config.safe_wal_bytes;
@@ -175,6 +178,7 @@ impl Engine {
                 }
             }
         }
+        self.find_signals();
         if before.len() != self.tables.by_oid.len() || before != schemas(self) {
             self.reads.dirty = true;
             self.batch.is_due = true;
@@ -289,17 +293,20 @@ impl Engine {
         let pending = self.pending_reads();
         let position = self.position;
         let is_settled = self.reads.gate.is_none();
+        let signals = self.reads.signals.facts(self.shared.config.signals.as_ref());
         self.shared.update(|status| {
             status.is_settled = is_settled;
             (status.position, status.pending_reads, status.waiting) = (position, pending, waiting);
             status.tables = tables;
+            status.signals = Some(signals);
         });
     }
 
-    /// Those of a parked table come when it isn't any more: nobody waits for them.
+    /// Those of a parked table come when it isn't any more, those that are paused when somebody says so: nobody waits for them.
     fn pending_reads(&self) -> u64 {
         let is_parked = |oid: u32| self.tables.by_oid.get(&oid).is_some_and(|table| table.parked.is_some());
-        let reads = self.reads.list.iter().filter(|read| !is_parked(read.table)).count();
+        let waits = |read: &&TableRead| is_parked(read.table) || self.reads.is_paused(read);
+        let reads = self.reads.list.iter().filter(|read| !waits(read)).count();
         let keys: usize = self
             .reads
             .keys
@@ -315,8 +322,9 @@ impl Engine {
     }
 
     fn waiting(&self) -> Option<String> {
+        let paused = self.reads.list.iter().filter(|read| self.reads.is_paused(read)).count();
         if self.reads.is_idle() {
-            return None;
+            return (paused > 0).then(|| format!("{paused} reads are paused by a signal, until resume-snapshot"));
         }
         if self.reads.throttled {
             return Some("placed reads wait: the slot may soon lose its log (safe_wal_size is low)".into());

@@ -6,14 +6,20 @@ use super::facts;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidewire_change::{Error, Position, Result};
-use tidewire_connector::{BoxFuture, Contract, Selection, ServerFacts, SourceHandle, SourceStatus, What};
-use tidewire_pgwire::{quote_ident, Connection, Mode};
+use tidewire_connector::{BoxFuture, Contract, Heard, Selection, ServerFacts, SourceHandle, SourceStatus, What};
+use tidewire_pgwire::{Connection, Mode};
 use tokio::sync::{mpsc, oneshot};
 
 /// A request to the engine, with the way to answer it.
 pub(super) struct Request {
-    pub selection: Selection,
+    pub wish: Wish,
     pub answer: oneshot::Sender<Result<()>>,
+}
+
+pub(super) enum Wish {
+    Read(Selection),
+    /// What a channel tells, by its name.
+    Signals(String, Heard),
 }
 
 pub(super) struct Shared {
@@ -76,23 +82,19 @@ impl Shared {
         Ok(done)
     }
 
-    async fn request(&self, selection: Selection) -> Result<()> {
+    async fn read(&self, selection: Selection) -> Result<()> {
         if let What::Where(condition) = &selection.what {
             let table = &selection.table;
-            if condition.contains('\0') {
-                return Err(Error::invalid(format!("the condition for {table} holds a NUL character")));
-            }
-            let name = format!("{}.{}", quote_ident(&table.schema), quote_ident(&table.name));
-            // Only analysed, and as one statement: whoever may ask for rows may not run others.
-            let sql = format!("SELECT 1 FROM {name} WHERE ({condition}\n)");
-            self.ask(async |connection| connection.check(&sql).await)
-                .await
-                .map_err(|error| error.context(format!("the condition for {table}")))?;
+            self.ask(async |connection| admin::check_condition(connection, table, condition).await).await?;
         }
+        self.request(Wish::Read(selection)).await
+    }
+
+    async fn request(&self, wish: Wish) -> Result<()> {
         let requests = lock(&self.requests).clone();
         let requests = requests.ok_or_else(not_running)?;
         let (answer, answered) = oneshot::channel();
-        requests.send(Request { selection, answer }).await.map_err(|_| not_running())?;
+        requests.send(Request { wish, answer }).await.map_err(|_| not_running())?;
         answered.await.map_err(|_| not_running())?
     }
 }
@@ -106,7 +108,7 @@ pub(super) struct Handle(pub Arc<Shared>);
 
 impl SourceHandle for Handle {
     fn read(&self, selection: Selection) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.0.request(selection))
+        Box::pin(self.0.read(selection))
     }
 
     fn mark(&self) -> BoxFuture<'_, Result<Position>> {
@@ -116,6 +118,10 @@ impl SourceHandle for Handle {
             // too. The end of the message lies above.
             Ok(Position::end_of(before.saturating_add(self.0.base.load(Ordering::Relaxed))))
         })
+    }
+
+    fn signals<'a>(&'a self, channel: &'a str, heard: Heard) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.0.request(Wish::Signals(channel.to_string(), heard)))
     }
 
     fn status(&self) -> SourceStatus {

@@ -129,6 +129,7 @@ fn restore(opened: &Opened, published: &Members, tables: &mut Tables, reads: &mu
     reads.gate = opened.place.unseen;
     let kept = plan.reads.into_iter().filter(|read| tables.by_oid.contains_key(&read.table)).collect();
     reads.resume(kept, plan.keyless)?;
+    reads.signals = plan.signals;
     for (oid, list) in plan.keys {
         let Some(table) = tables.by_oid.get(&oid) else { continue };
         let rows: Vec<_> = list.iter().filter_map(|values| keys::key_row(&table.schema, values)).collect();
@@ -216,7 +217,8 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
         server_lsn: shared.server_lsn.clone(),
     };
     let receiver = Task(tokio::spawn(receiver.run()));
-    let engine = Engine {
+    let facts = reads.signals.facts(None);
+    let mut engine = Engine {
         busy: vec![false; jobs.len()],
         stream: Stream::new(checkpoint.position.commit, place.base),
         on_standby: opened.on_standby,
@@ -234,6 +236,9 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
         asked: Vec::new(),
         plan: String::new(),
     };
+    engine.find_signals();
+    // What the life before had taken in and not made durable isn't known any more.
+    shared.update(|status| status.signals = Some(facts));
     shared.connect(Some(requests_in));
     tasks.push(Task(tokio::spawn(engine.run())));
     Running { batches, confirmed, given: VecDeque::new(), receiver, _tasks: tasks }

@@ -154,6 +154,10 @@ impl Stream {
             return Ok(());
         }
         let after = binding.arrange(new);
+        if to.reads.signals.table == Some(binding.table) {
+            to.reads.signals.row(&after);
+            to.reads.dirty = true;
+        }
         let change = self.change(&binding, Op::Create, ordinal, None, Some(after));
         self.emit(&binding, change, false, to);
         Ok(())

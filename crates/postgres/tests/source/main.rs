@@ -12,5 +12,6 @@ mod keys;
 mod partitions;
 mod races;
 mod replica;
+mod signals;
 mod standby;
 mod values;

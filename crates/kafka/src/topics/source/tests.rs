@@ -24,7 +24,8 @@ fn source() -> TopicsSource {
 /// A message of a table of which nobody tells the columns, and the word that it was the topic's last.
 fn stranger() -> Raw {
     let topic: Arc<str> = "mix.public.stranger".into();
-    let value = r#"{"op":"c","before":null,"after":{"id":1},"source":{"lsn":1,"commit_lsn":1,"seq":0,"table":"stranger"}}"#;
+    let value =
+        r#"{"op":"c","before":null,"after":{"id":1},"source":{"lsn":1,"commit_lsn":1,"seq":0,"table":"stranger"}}"#;
     let record = Record {
         topic: topic.clone(),
         partition: 0,

@@ -31,6 +31,7 @@ impl Reads {
         let table = tables.by_oid.get(&read.table);
         read.gate.is_none()
             && !read.truncate
+            && !self.is_paused(read)
             && is_ahead(read, here)
             && !self.stale.contains(&read.table)
             && table.is_some_and(|t| t.parked.is_none() && t.is_published && t.has_key())
@@ -92,7 +93,8 @@ impl Reads {
         if self.throttled || self.gate.is_some() {
             return None;
         }
-        let mut ready = self.list.iter().filter(|read| read.gate.is_none() && is_ahead(read, here));
+        let mut ready =
+            self.list.iter().filter(|read| read.gate.is_none() && is_ahead(read, here) && !self.is_paused(read));
         let keyless = |read: &&TableRead| {
             let table = tables.by_oid.get(&read.table);
             table.is_some_and(|t| !t.has_key() && t.parked.is_none() && t.is_published)
@@ -110,7 +112,9 @@ impl Reads {
         let read = self.list.iter_mut().find(|read| read.id == held)?;
         let table = tables.by_oid.get(&read.table)?;
         out.changes.push(truncate(&table.schema, here));
-        read.truncate = false;
+        // Its copy is emptied: from here on it has to be read to the end.
+        (read.truncate, read.asked) = (false, false);
+        self.dirty = true;
         let targets = table.def.leaves.iter().map(Target::new).collect();
         Some(self.launch(table, held, Cargo::Whole { rows: 0 }, Work::Whole(targets)))
     }

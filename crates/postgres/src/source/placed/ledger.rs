@@ -30,6 +30,9 @@ pub(crate) struct TableRead {
     /// The stream must pass a heartbeat before the first chunk.
     #[serde(default)]
     pub ahead: bool,
+    /// Nobody needs it but who asked for it by a signal: it may be paused and given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
     /// In memory only: where the stream must be (commit), once the heartbeat is out.
     #[serde(skip)]
     pub not_before: Option<u64>,
@@ -139,6 +142,7 @@ impl TableRead {
             only: None,
             truncate: false,
             ahead: false,
+            asked: false,
             not_before: None,
             gate: None,
             leaves: Vec::new(),

@@ -8,6 +8,7 @@ use super::reader::key_hash;
 use super::ring::Ring;
 use super::snapshot::Snapshot;
 use crate::source::resume::Keyless;
+use crate::source::signals::Signals;
 use crate::source::watch::Reread;
 use std::collections::{BTreeMap, BTreeSet};
 use tidewire_change::{Change, Position, Result, Row, Schema};
@@ -56,6 +57,7 @@ pub(crate) struct Reads {
     pub throttled: bool,
     /// The read of a keyless table for which the stream is held still.
     pub held: Option<u64>,
+    pub signals: Signals,
     /// The checkpoint's plan has to be written anew.
     pub dirty: bool,
     pub chunk_bytes: u64,
@@ -76,6 +78,7 @@ impl Reads {
             stale: BTreeSet::new(),
             throttled: false,
             held: None,
+            signals: Signals::default(),
             dirty: true,
             chunk_bytes,
             next_id: 0,
@@ -109,7 +112,26 @@ impl Reads {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.list.is_empty() && self.keys.is_empty()
+        let in_flight = |read: &TableRead| self.flights.values().any(|flight| flight.read == read.id);
+        self.keys.is_empty() && self.list.iter().all(|read| self.is_paused(read) && !in_flight(read))
+    }
+
+    /// A signal holds it back.
+    pub fn is_paused(&self, read: &TableRead) -> bool {
+        self.signals.is_paused && read.asked
+    }
+
+    /// Gives up reads of these tables that signals asked for. What was read of them stays. Gives how many there were.
+    pub fn stop_asked(&mut self, tables: &[u32]) -> usize {
+        let is_meant = |read: &&TableRead| read.asked && tables.contains(&read.table);
+        let stopped: Vec<u64> = self.list.iter().filter(is_meant).map(|read| read.id).collect();
+        self.list.retain(|read| !stopped.contains(&read.id));
+        self.flights.values().filter(|flight| stopped.contains(&flight.read)).for_each(Flight::void);
+        if self.held.is_some_and(|held| stopped.contains(&held)) {
+            self.held = None;
+        }
+        self.dirty |= !stopped.is_empty();
+        stopped.len()
     }
 
     /// A keyless table was emptied and its rows are coming.
@@ -131,7 +153,10 @@ impl Reads {
     pub fn request(&mut self, mut read: TableRead) {
         read.id = self.id();
         if read.is_whole() {
+            // What stood there for a reason of its own is not to be given up with what a signal asks for.
+            read.asked &= self.keys.count(read.table) == 0;
             for old in self.list.iter().filter(|old| old.table == read.table) {
+                read.asked &= old.asked;
                 read.first |= old.first;
                 read.truncate |= old.truncate;
                 read.ahead |= old.ahead;
@@ -139,6 +164,7 @@ impl Reads {
             }
             self.forget(read.table);
         }
+        read.asked &= !read.first && !read.truncate;
         self.list.push(read);
         self.dirty = true;
     }
