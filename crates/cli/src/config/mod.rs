@@ -57,7 +57,7 @@ pub struct Config {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceConfig {
-    Postgres(PostgresSource),
+    Postgres(Box<PostgresSource>),
     Debezium(Box<DebeziumSource>),
 }
 
@@ -192,7 +192,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
 
     let source = root.section("source")?.expect("`source` is required");
     let source = match source.only()? {
-        ("postgres", section) => SourceConfig::Postgres(postgres_source(&section, folder)?),
+        ("postgres", section) => SourceConfig::Postgres(Box::new(postgres_source(&section, folder)?)),
         ("debezium", section) => SourceConfig::Debezium(Box::new(debezium::debezium(&section, folder)?)),
         (other, _) => unreachable!("the table of keys has no source `{other}`"),
     };
