@@ -4,8 +4,9 @@ mod support;
 
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant, SystemTime};
-use support::group::{open, ALL};
+use support::group::{open, open_with, ALL};
 use support::{Running, LIMIT};
+use tidewire_testbed::Kafka;
 
 #[test]
 fn two_processes_share_the_tables_of_a_lake_both_commit_and_kafkas_own_tool_shows_who_has_what() {
@@ -40,6 +41,10 @@ fn two_processes_share_the_tables_of_a_lake_both_commit_and_kafkas_own_tool_show
         assert!(owner(table) != "-" && owner(table) == owner(mate), "{table} and {mate}: {seen}");
     }
     assert!(seen.contains("shop.public.orders"), "offsets of the tables' own topics: {seen}");
+
+    let memory = shop.status_of(&one).unwrap()["memory"][0].clone();
+    assert!(memory["name"] == "sink lake" && memory["used_bytes"].as_u64() > Some(0), "{memory}");
+    assert!(memory["capacity_bytes"].as_u64() >= memory["used_bytes"].as_u64(), "{memory}");
 
     // A table that comes later finds somebody, too.
     shop.server.psql("CREATE TABLE later (id int PRIMARY KEY); INSERT INTO later SELECT generate_series(1, 10)");
@@ -175,4 +180,38 @@ fn a_process_that_was_taken_for_dead_and_wakes_writes_nothing_over_what_its_succ
     let proved =
         shop.place.tidewire(&["replay"], &["--sink", "lake", "--to-earliest", "--prove", "--json"]).is(0).json();
     assert_eq!(proved["sinks"][0]["rows_changed"], 0, "{proved}");
+}
+
+#[test]
+fn a_process_with_a_name_of_its_own_that_is_back_in_time_has_its_tables_again_and_the_group_does_not_move() {
+    let shop = open_with(Kafka::start, "6s");
+    let _capture = shop.start(&["capture"]);
+    let (mut one, mut other) = (shop.member_named("one"), shop.member_named("other"));
+    let (ones, others) = shop.are_shared(&one, &mut other);
+    shop.load_all(1);
+    shop.lake_is_equal();
+    // Whatever the group tells one of its members.
+    let moves = |running: &Running| running.errors().matches("the group's tables move").count();
+    let before = moves(&one);
+    for (round, signal) in ["KILL", "TERM"].into_iter().enumerate() {
+        other.signal(signal);
+        other.end();
+        other = shop.member_named("other");
+        other.until("it has its tables again", |other| shop.shares(other) == others);
+        shop.load_all(round as u32 + 2);
+        shop.lake_is_equal();
+    }
+    assert_eq!((moves(&one), shop.shares(&one)), (before, ones), "{}", one.errors());
+
+    // Two of one name: the later one goes on.
+    let mut later = shop.member_named("other");
+    other.end().is(2).says("another process has bus.kafka.group.instance, too");
+    later.until("it has the tables", |later| shop.shares(later) == others);
+    assert_eq!(moves(&one), before, "{}", one.errors());
+    // It stays away: its tables go to those that are there.
+    later.signal("KILL");
+    shop.has_all(&mut one);
+    shop.load_all(9);
+    shop.lake_is_equal();
+    one.stop().is(0);
 }

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that may be in memory at once. Whoever brings bytes in takes credit first; it is given back when the batch that
@@ -7,7 +7,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub struct Budget {
     semaphore: Arc<Semaphore>,
     units: u32,
+    /// What is in use of these counts here, too, while anybody has them.
+    parts: Arc<Mutex<Vec<Part>>>,
 }
+
+/// A budget whose use is told by another one, and its units.
+type Part = (Weak<Semaphore>, u32);
 
 const UNIT: usize = 1024;
 
@@ -15,7 +20,17 @@ impl Budget {
     /// `bytes` is rounded up to whole KiB.
     pub fn new(bytes: usize) -> Self {
         let units = bytes.div_ceil(UNIT).clamp(1, u32::MAX as usize) as u32;
-        Budget { semaphore: Arc::new(Semaphore::new(units as usize)), units }
+        Budget { semaphore: Arc::new(Semaphore::new(units as usize)), units, parts: Arc::default() }
+    }
+
+    /// A budget of its own for somebody who comes and goes. What is in use of it is told by this one's `used_bytes`; nothing of this one is
+    /// taken for it.
+    pub fn part(&self, bytes: usize) -> Budget {
+        let part = Budget::new(bytes);
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|(semaphore, _)| semaphore.strong_count() > 0);
+        parts.push((Arc::downgrade(&part.semaphore), part.units));
+        part
     }
 
     /// Waits for credit. One request never waits for more than the whole budget, so that a single row larger than it
@@ -37,7 +52,10 @@ impl Budget {
     }
 
     pub fn used_bytes(&self) -> usize {
-        (self.units as usize - self.semaphore.available_permits()) * UNIT
+        let used = |semaphore: &Semaphore, units: u32| units as usize - semaphore.available_permits();
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_parts = parts.iter().filter_map(|(semaphore, units)| Some(used(&*semaphore.upgrade()?, *units)));
+        (used(&self.semaphore, self.units) + of_parts.sum::<usize>()) * UNIT
     }
 }
 
@@ -76,5 +94,17 @@ mod tests {
         drop(first);
         assert_eq!(budget.used_bytes(), 0);
         assert!(budget.try_take(99 * 1024).is_some(), "one oversized request takes the whole budget");
+    }
+
+    #[test]
+    fn what_is_in_use_of_parts_is_told_by_the_whole_while_they_are_there() {
+        let whole = Budget::new(10 * 1024);
+        let (one, other) = (whole.part(4 * 1024), whole.part(4 * 1024));
+        let (of_one, of_other) = (one.try_take(3 * 1024), other.try_take(4 * 1024));
+        assert_eq!((whole.used_bytes(), whole.capacity_bytes()), (7 * 1024, 10 * 1024));
+        drop(one);
+        assert_eq!(whole.used_bytes(), 7 * 1024, "a batch is still there");
+        drop((of_one, of_other, other));
+        assert_eq!((whole.used_bytes(), whole.part(1).used_bytes()), (0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Topics: which there are, how they are set, and making those that are missing.
 
-use crate::client::Client;
+use crate::client::{find_controller, Client};
 use crate::config::{Cleanup, Config};
 use crate::error::{of_wrapper, MORE_BYTES};
 use crate::raise;
@@ -15,7 +15,7 @@ use tidewire_change::{Error, Identity, Key, Kind, Result, Schema};
 use tokio::runtime::Handle;
 
 const HOUR_MS: u64 = 3_600_000;
-const ANSWER: Duration = Duration::from_secs(15);
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 pub(crate) struct Admin {
     client: AdminClient<DefaultClientContext>,
@@ -57,8 +57,12 @@ impl Admin {
     }
 
     /// See `topic_ids`.
-    pub fn ids(&self, topics: &[&str]) -> Result<HashMap<String, Option<u64>>> {
-        topic_ids(&self.asking, topics)
+    pub fn ids(&self, topics: &[&str], wait: Duration) -> Result<HashMap<String, Option<u64>>> {
+        topic_ids(&self.asking, topics, wait)
+    }
+
+    fn find_controller(&self) {
+        find_controller(self.client.inner().native_ptr());
     }
 
     /// The settings of topics that are there.
@@ -67,6 +71,7 @@ impl Admin {
             return Ok(HashMap::new());
         }
         let wanted: Vec<_> = topics.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        self.find_controller();
         let asked = self.runtime.block_on(self.client.describe_configs(&wanted, &options()));
         let answers = asked.map_err(|error| of_wrapper(&error, "asking Kafka for the settings of topics"))?;
         let mut all = HashMap::new();
@@ -85,6 +90,7 @@ impl Admin {
         for (key, value) in &wanted.settings {
             topic = topic.set(key, value);
         }
+        self.find_controller();
         let asked = self.runtime.block_on(self.client.create_topics([&topic], &options()));
         let answers = asked.map_err(|error| of_wrapper(&error, format!("making the topic {}", wanted.name)))?;
         match answers.into_iter().next() {
@@ -119,6 +125,7 @@ impl Admin {
 
     pub fn raise(&self, topic: &str, partitions: u32) -> Result<()> {
         let more = NewPartitions::new(topic, partitions as usize);
+        self.find_controller();
         let asked = self.runtime.block_on(self.client.create_partitions([&more], &options()));
         let answers = asked.map_err(|error| of_wrapper(&error, format!("more partitions for {topic}")))?;
         match answers.into_iter().next() {

@@ -61,9 +61,22 @@ pub(crate) struct Reports {
     pub outstanding: usize,
     /// Bytes of messages without an outcome yet.
     pub queued_bytes: usize,
-    /// By the slot that was given with the message: one more than the highest offset.
-    pub ends: Vec<u64>,
+    /// By the slot that was given with the message.
+    pub spans: Vec<Span>,
     pub failed: Option<Fault>,
+}
+
+/// The offsets that messages got in one partition.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub first: u64,
+    /// One more than the highest.
+    pub end: u64,
+}
+
+impl Span {
+    /// Of no message yet.
+    pub const NONE: Span = Span { first: u64::MAX, end: 0 };
 }
 
 impl Client {
@@ -123,6 +136,23 @@ impl Client {
     /// An error of the whole client since the last call: no broker is reached, or none lets us in.
     pub fn trouble(&self) -> Option<Fault> {
         locked(&self.notes.trouble).take()
+    }
+
+    /// An error behind which the client does nothing any more.
+    pub fn fatal(&self) -> Option<Fault> {
+        let mut text = [0 as c_char; 512];
+        // SAFETY: at most so many bytes are written, the last of them zero.
+        unsafe {
+            let code = c::rd_kafka_fatal_error(self.rk, text.as_mut_ptr(), text.len());
+            let text = || CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned();
+            Fault::of(code).map(|_| Fault::known(code as c_int, text()))
+        }
+    }
+
+    /// Hears anew who the controller is, which administrative calls go to: of one that is gone the client would wait for its return, and
+    /// knock at its door as often as it can meanwhile.
+    pub fn find_controller(&self) {
+        find_controller(self.rk);
     }
 
     /// Partitions of a topic; none: no such topic. A producer's question may make the topic: it asks for those that are there.
@@ -228,6 +258,18 @@ impl Client {
 pub(crate) const ANSWER_MS: c_int = 15_000;
 const TURNS: c_int = 15;
 
+/// See `Client::find_controller`. Nobody answers: the call that comes next says so.
+pub(crate) fn find_controller(rk: *mut c::rd_kafka_t) {
+    let mut metadata: *const c::rd_kafka_metadata = std::ptr::null();
+    // SAFETY: plain calls; the answer is destroyed once. Without topics it tells of the brokers alone.
+    unsafe {
+        let code = c::rd_kafka_metadata(rk, 0, std::ptr::null_mut(), &mut metadata, ANSWER_MS / TURNS);
+        if Fault::of(code).is_none() {
+            c::rd_kafka_metadata_destroy(metadata);
+        }
+    }
+}
+
 impl Drop for Client {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle. A consumer that isn't in a group has nothing to say goodbye for.
@@ -281,8 +323,9 @@ extern "C" fn on_report(_: *mut c::rd_kafka_t, message: *const c::rd_kafka_messa
     match Fault::of(message.err) {
         None => {
             let slot = message._private as usize;
-            if let Some(end) = reports.ends.get_mut(slot) {
-                *end = (*end).max(message.offset as u64 + 1);
+            if let Some(span) = reports.spans.get_mut(slot) {
+                let offset = message.offset as u64;
+                *span = Span { first: span.first.min(offset), end: span.end.max(offset + 1) };
             }
         }
         Some(fault) => {

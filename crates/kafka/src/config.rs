@@ -21,6 +21,9 @@ pub struct Config {
     pub max_message_bytes: usize,
     pub compression: Compression,
     pub format: Format,
+    /// One append is one Kafka transaction. Without: an append counts from its record of `__progress` on, and what was sent of one
+    /// that never got there stays for everybody but our own readers.
+    pub exactly_once: bool,
     /// Wall time in microseconds since 1970 UTC: messages in JSON say when they were written.
     pub now: fn() -> i64,
     pub tls: Option<Tls>,
@@ -102,6 +105,7 @@ impl Config {
             max_message_bytes: 16 << 20,
             compression: Compression::Lz4,
             format: Format::Native,
+            exactly_once: true,
             now: || 0,
             tls: None,
             sasl: None,
@@ -159,7 +163,7 @@ impl Config {
     pub(crate) fn producer(&self, transactional: bool) -> ClientConfig {
         let mut settings = self.client();
         settings.set("enable.idempotence", "true").set("acks", "all");
-        if transactional {
+        if transactional && self.exactly_once {
             settings.set("transactional.id", format!("tidewire-{}-{}", self.topic_prefix, self.pipeline));
             settings.set("transaction.timeout.ms", "60000");
         }

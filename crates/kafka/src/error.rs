@@ -22,6 +22,7 @@ const FENCED: c_int = -144;
 const UNKNOWN_PARTITION: c_int = -190;
 const UNKNOWN_TOPIC: c_int = -188;
 const QUEUE_FULL: c_int = -184;
+const MESSAGE_TIMED_OUT: c_int = -192;
 const AUTO_OFFSET_RESET: c_int = -140;
 const PARTITION_EOF: c_int = -191;
 
@@ -131,6 +132,11 @@ impl Fault {
             }
             38 => "set bus.kafka.replication to at most the number of brokers",
             ALL_BROKERS_DOWN | TRANSPORT | TIMED_OUT | RESOLVE => "is Kafka up, and bus.kafka.brokers its address?",
+            // 5: LEADER_NOT_AVAILABLE, 19 and 20: NOT_ENOUGH_REPLICAS, 56: KAFKA_STORAGE_ERROR
+            5 | 19 | 20 | 56 | MESSAGE_TIMED_OUT => {
+                "look at the brokers: is one down, a disk full, are fewer replicas in sync than min.insync.replicas? What they \
+                 don't acknowledge is sent again"
+            }
             3 | UNKNOWN_TOPIC => {
                 "was the topic deleted? the process that captures makes it anew, and its table is compared and mended"
             }

@@ -210,6 +210,10 @@ impl Member {
         if let Some(fault) = fault {
             self.judge(fault)?;
         }
+        // Such as: another process has our `instance`. Nothing comes behind it.
+        if let Some(fault) = self.client.fatal() {
+            return Err(fault.of_group().error(format!("the consumer group {}", self.name)));
+        }
         let told = std::mem::take(&mut locked(&self.client.notes().moves).told);
         for told in told {
             self.hear(told)?;

@@ -1,7 +1,7 @@
 //! Topics that somebody deleted. One of a table begins a new life: what sinks know of the one before says nothing of it, and the table is
 //! compared. Without the bus's own topics nothing can be read any more.
 
-use crate::admin::Admin;
+use crate::admin::{Admin, ANSWER};
 use crate::config::Config;
 use crate::merge::Merge;
 use crate::names::kafka_topic;
@@ -16,16 +16,42 @@ use tidewire_change::{topic, Error, Result};
 
 /// How long the brokers may take to tell of a topic that was just made.
 const TOLD: Duration = Duration::from_secs(10);
+/// So long it is asked for again: one of several brokers may not have heard yet of a topic that was just made.
+const HEARD: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Nobody could read the tables' messages without these.
 const OWN: [&str; 2] = [PROGRESS, topic::SCHEMAS];
 
-/// Refuses a bus that lacks one of its own topics. `there`: the topics that are there.
-pub(crate) fn is_whole(config: &Config, there: &BTreeMap<String, u32>) -> Result<()> {
-    let names = OWN.iter().chain([&TOPICS]).map(|topic| kafka_topic(&config.topic_prefix, topic));
-    match names.into_iter().find(|name| !there.contains_key(name)) {
-        Some(name) => Err(broken(&name)),
-        None => Ok(()),
+/// Refuses a bus that lacks one of its own topics. `there`: the topics that are there, looked at anew while one is missing.
+pub(crate) fn is_whole(config: &Config, admin: &Admin, there: &mut BTreeMap<String, u32>) -> Result<()> {
+    let until = Instant::now() + HEARD;
+    loop {
+        let mut names = OWN.iter().chain([&TOPICS]).map(|topic| kafka_topic(&config.topic_prefix, topic));
+        match names.find(|name| !there.contains_key(name)) {
+            Some(name) if Instant::now() >= until => return Err(broken(&name)),
+            Some(_) => std::thread::sleep(AGAIN),
+            None => return Ok(()),
+        }
+        *there = admin.partitions(&config.topic_prefix)?;
+    }
+}
+
+/// Which topics there are now. One that was there and is missing is asked for again before it is taken for deleted.
+pub(crate) fn ids(
+    admin: &Admin,
+    names: &[&str],
+    named: &BTreeMap<String, Named>,
+    wait: Duration,
+) -> Result<HashMap<String, Option<u64>>> {
+    let until = Instant::now() + HEARD;
+    loop {
+        let ids = admin.ids(names, wait)?;
+        let is_missing = |(name, known): (&String, &Named)| known.id.is_some() && !ids.contains_key(name);
+        if Instant::now() >= until || !named.iter().any(is_missing) {
+            return Ok(ids);
+        }
+        std::thread::sleep(AGAIN);
     }
 }
 
@@ -45,7 +71,7 @@ pub(crate) fn look(
     let own: Vec<String> = OWN.iter().map(|topic| kafka_topic(&config.topic_prefix, topic)).collect();
     let mut names: Vec<&str> = named.keys().map(String::as_str).collect();
     names.extend(own.iter().filter(|name| !named.contains_key(*name)).map(String::as_str));
-    let ids = admin.ids(&names)?;
+    let ids = ids(admin, &names, named, ANSWER)?;
     let mut told = Vec::new();
     for (topic, name) in OWN.iter().zip(&own) {
         let id = ids.get(name).copied().flatten();
@@ -81,7 +107,7 @@ pub(crate) fn look(
 pub(crate) fn id(admin: &Admin, name: &str) -> Result<Option<u64>> {
     let until = Instant::now() + TOLD;
     loop {
-        if let Some(id) = admin.ids(&[name])?.remove(name) {
+        if let Some(id) = admin.ids(&[name], ANSWER)?.remove(name) {
             return Ok(id);
         }
         if Instant::now() >= until {

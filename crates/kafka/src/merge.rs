@@ -17,6 +17,8 @@ pub(crate) struct Waiting {
     pub index: u32,
     /// None: it is in our own form.
     pub form: Option<Form>,
+    /// No other program wrote it.
+    pub is_ours: bool,
     pub message: FetchedMessage,
 }
 
@@ -38,6 +40,8 @@ struct Append {
     boundary: Option<Boundary>,
     /// Part and end.
     ends: Vec<(usize, u64)>,
+    /// Part and first message: what waits before it is of an append that was never finished.
+    starts: Vec<(usize, u64)>,
 }
 
 #[derive(Default)]
@@ -110,8 +114,9 @@ impl Merge {
 
     /// Takes a record of `__progress`; `wants`: the topics that are read. Returns the partitions that it names first.
     pub fn append(&mut self, offset: u64, told: Ends, wants: impl Fn(&str) -> bool) -> Vec<Begin> {
-        let (mut ends, mut fresh) = (Vec::new(), Vec::new());
+        let (mut ends, mut starts, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
         for (topic, partitions) in told.ends.into_iter().filter(|(topic, _)| wants(topic)) {
+            let firsts = told.starts.get(&topic);
             let topic = self.name(&topic);
             for (partition, end) in partitions {
                 let place = TopicPartition { topic: topic.clone(), partition };
@@ -130,9 +135,10 @@ impl Merge {
                     self.parts.len() - 1
                 });
                 ends.push((part, end));
+                starts.extend(firsts.and_then(|firsts| Some((part, *firsts.get(&partition)?))));
             }
         }
-        self.appends.push_back(Append { offset, boundary: told.boundary, ends });
+        self.appends.push_back(Append { offset, boundary: told.boundary, ends, starts });
         fresh
     }
 
@@ -152,6 +158,7 @@ impl Merge {
         self.by_place.retain(|place, _| *place.topic != *topic);
         for append in &mut self.appends {
             append.ends.retain(|(part, _)| !parts.contains(part));
+            append.starts.retain(|(part, _)| !parts.contains(part));
         }
         for part in &parts {
             let part = &mut self.parts[*part];
@@ -230,7 +237,10 @@ impl Merge {
 
     /// Moves messages of the first append to what is given, by their numbers; false: it isn't whole yet.
     fn drain(&mut self, most: usize, given: &mut Given) -> bool {
-        let Some(append) = self.appends.front() else { return false };
+        let Some(append) = self.appends.front_mut() else { return false };
+        for (part, start) in std::mem::take(&mut append.starts) {
+            self.bytes -= self.parts[part].pass_over(start);
+        }
         let mut open: Vec<(usize, u64)> = append.ends.clone();
         loop {
             open.retain(|(part, end)| !self.parts[*part].is_given(*end));
@@ -281,6 +291,17 @@ impl Part {
     /// Everything below `end` was given out.
     fn is_given(&self, end: u64) -> bool {
         self.given >= end || (self.has_come(end) && self.waiting.front().is_none_or(|next| next.message.offset >= end))
+    }
+
+    /// Drops what waits of ours before `start`; how many bytes that was.
+    fn pass_over(&mut self, start: u64) -> usize {
+        let before = self.bytes;
+        self.waiting.retain(|next| {
+            let stays = next.message.offset >= start || !next.is_ours;
+            self.bytes -= if stays { 0 } else { size(&next.message) };
+            stays
+        });
+        before - self.bytes
     }
 
     /// Gives out messages below `end` whose numbers are at most `until`.

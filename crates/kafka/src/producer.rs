@@ -1,6 +1,6 @@
 //! A producer whose outcomes are awaited one transaction at a time.
 
-use crate::client::{c_name, locked, Client};
+use crate::client::{c_name, locked, Client, Span};
 use crate::error::Fault;
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_vtype_t as v;
@@ -13,6 +13,8 @@ use tidewire_change::Result;
 pub(crate) struct Producer {
     /// More than this doesn't wait for its outcome, but for one message that is larger.
     queue_bytes: usize,
+    /// Without transactions `init`, `begin`, `commit` and `abort` do nothing.
+    is_transactional: bool,
     topics: HashMap<String, Topic>,
     client: Client,
 }
@@ -37,7 +39,7 @@ pub(crate) struct Produced<'a> {
     pub other_header: Option<(&'static CStr, &'a [u8])>,
     /// Headers of a dead letter; with them there is no `other_header`.
     pub letter: &'a [(&'static CStr, String)],
-    /// The place in `Reports::ends` that its offset goes to.
+    /// The place in `Reports::spans` that its offset goes to.
     pub slot: usize,
 }
 
@@ -56,7 +58,12 @@ const POLL_MS: c_int = 50;
 impl Producer {
     pub fn new(settings: &ClientConfig, queue_bytes: usize) -> Result<Producer> {
         let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_PRODUCER, settings)?;
-        Ok(Producer { queue_bytes, topics: HashMap::new(), client })
+        let is_transactional = settings.get("transactional.id").is_some();
+        Ok(Producer { queue_bytes, is_transactional, topics: HashMap::new(), client })
+    }
+
+    pub fn is_transactional(&self) -> bool {
+        self.is_transactional
     }
 
     pub fn topic(&mut self, name: &str) -> Result<Topic> {
@@ -73,7 +80,7 @@ impl Producer {
     /// Forgets the outcomes of messages before.
     pub fn start(&self) {
         let mut reports = locked(&self.client.notes().reports);
-        reports.ends.clear();
+        reports.spans.clear();
         reports.failed = None;
     }
 
@@ -83,8 +90,8 @@ impl Producer {
         loop {
             let (is_full, failed) = {
                 let mut reports = locked(&self.client.notes().reports);
-                if reports.ends.len() <= message.slot {
-                    reports.ends.resize(message.slot + 1, 0);
+                if reports.spans.len() <= message.slot {
+                    reports.spans.resize(message.slot + 1, Span::NONE);
                 }
                 let is_full = reports.outstanding > 0 && reports.queued_bytes + bytes > self.queue_bytes;
                 (is_full, reports.failed.clone())
@@ -200,7 +207,7 @@ impl Producer {
     }
 
     /// Waits until every message has its outcome; each has one within `message.timeout.ms`.
-    pub fn settle(&self) -> Result<Vec<u64>, Fault> {
+    pub fn settle(&self) -> Result<Vec<Span>, Fault> {
         // SAFETY: sends what waits for company, without waiting itself.
         unsafe { c::rd_kafka_flush(self.client.rk(), 0) };
         loop {
@@ -208,7 +215,7 @@ impl Producer {
                 let reports = locked(&self.client.notes().reports);
                 match (&reports.failed, reports.outstanding) {
                     (Some(fault), _) => return Err(self.client.because(fault.clone())),
-                    (None, 0) => return Ok(reports.ends.clone()),
+                    (None, 0) => return Ok(reports.spans.clone()),
                     (None, _) => {}
                 }
             }
@@ -222,21 +229,34 @@ impl Producer {
 
     /// Fences older producers of our transactional id; what they left open is ended.
     pub fn init(&self, wait_ms: c_int) -> Result<(), Failure> {
+        if !self.is_transactional {
+            return Ok(());
+        }
         // SAFETY: plain call.
         failure(unsafe { c::rd_kafka_init_transactions(self.client.rk(), wait_ms) })
     }
 
     pub fn begin(&self) -> Result<(), Failure> {
+        if !self.is_transactional {
+            return Ok(());
+        }
         // SAFETY: plain call.
         failure(unsafe { c::rd_kafka_begin_transaction(self.client.rk()) })
     }
 
     pub fn commit(&self, wait_ms: c_int) -> Result<(), Failure> {
+        if !self.is_transactional {
+            return Ok(());
+        }
         // SAFETY: plain call.
         failure(unsafe { c::rd_kafka_commit_transaction(self.client.rk(), wait_ms) })
     }
 
+    /// Without transactions what was sent stays: the producer goes, and what it still holds with it.
     pub fn abort(&self, wait_ms: c_int) -> Result<(), Failure> {
+        if !self.is_transactional {
+            return Ok(());
+        }
         // SAFETY: plain calls; messages that wait are dropped, since they would hold up the abort.
         let aborted = unsafe {
             c::rd_kafka_purge(self.client.rk(), c::RD_KAFKA_PURGE_F_QUEUE as c_int);

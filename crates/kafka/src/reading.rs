@@ -348,14 +348,15 @@ impl Open {
                     let header = header.and_then(Header::decode);
                     let (index, form) = header.map_or((0, None), |header| (header.index, header.form));
                     let (name, topic) = (topic, merge.place(part).topic.clone());
-                    let is_foreign = header.is_none() && topic::is_internal(&topic);
+                    let is_ours = header.is_some();
+                    let is_foreign = !is_ours && topic::is_internal(&topic);
                     if is_foreign {
                         whole::foreign(name, partition, offset);
                     }
                     // Without a value it says nothing.
                     let value = if is_foreign { Bytes::new() } else { Bytes::copy_from_slice(value) };
                     let message = FetchedMessage { topic, partition, offset, key, value, timestamp };
-                    merge.message(part, Waiting { index, form, message });
+                    merge.message(part, Waiting { index, form, is_ours, message });
                 }
                 Event::End { topic, partition, offset } => {
                     if let Some(part) = part(merge, known, topic, partition) {

@@ -2,7 +2,7 @@
 //!
 //! * `__checkpoint` (compacted): the state of the bus, each time all of it.
 //! * `__progress`: per append one record in the same Kafka transaction: where each partition that it touched ends now, and the
-//!   boundary, if a source transaction ends there.
+//!   boundary, if a source transaction ends there. Without transactions its key is the state: the append counts from this record on.
 //! * `__topics` (compacted): which table's messages lie in which topic.
 //! * `__formats` (compacted; only with `Format::Debezium`): number → the properties by which values are written in JSON.
 //! * The header of every message: its number in the append, its time to the microsecond, and of one in JSON its schema and the
@@ -92,6 +92,10 @@ pub(crate) struct Ends {
     pub boundary: Option<Boundary>,
     /// Topic (ours) → partition → the offset behind its last message.
     pub ends: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// The same → the offset of its first message, with a producer's first append to a partition: messages of ours before it that no
+    /// append names are of one that was never finished. With transactions nobody sees such.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub starts: BTreeMap<String, BTreeMap<u32, u64>>,
     /// The same → how many messages there are of this append.
     #[serde(default)]
     pub counts: BTreeMap<String, BTreeMap<u32, u64>>,
@@ -288,6 +292,7 @@ mod tests {
             Ends { boundary: Some(Boundary { position: Position::new(5, 1), complete_through: 3 }), ..Ends::default() };
         ends.ends.entry("public.orders".into()).or_default().insert(2, 40);
         ends.counts.entry("public.orders".into()).or_default().insert(2, 3);
+        ends.starts.entry("public.orders".into()).or_default().insert(2, 37);
         ends.at = -7;
         assert_eq!(Ends::decode(&ends.encode().unwrap()).unwrap(), ends);
         assert!(Ends::decode(b"[]").is_none() && Ends::decode(b"x").is_none());

@@ -1,17 +1,21 @@
 //! Which topic it is: one that was deleted and made anew has its name and another id (KIP-516).
 
-use crate::client::{c_name, Client, ANSWER_MS};
+use crate::client::{c_name, Client};
 use crate::error::Fault;
 use rdkafka::bindings as c;
 use std::collections::HashMap;
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, c_int, CStr};
+use std::time::Duration;
 use tidewire_change::Result;
 
-/// The topics of these that are there, each with its id; none: the brokers don't tell ids (before Kafka 2.8). Blocks.
-pub(crate) fn topic_ids(client: &Client, topics: &[&str]) -> Result<HashMap<String, Option<u64>>> {
+/// The topics of these that are there, each with its id; none: the brokers don't tell ids (before Kafka 2.8). Blocks, but not
+/// for longer than `wait`.
+pub(crate) fn topic_ids(client: &Client, topics: &[&str], wait: Duration) -> Result<HashMap<String, Option<u64>>> {
     if topics.is_empty() {
         return Ok(HashMap::new());
     }
+    client.find_controller();
+    let wait_ms = wait.as_millis() as c_int;
     let names = topics.iter().map(|name| c_name(name)).collect::<Result<Vec<_>>>()?;
     let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     // SAFETY: the names live during the call that copies them; everything that is made here is destroyed here, the answer after it
@@ -21,10 +25,10 @@ pub(crate) fn topic_ids(client: &Client, topics: &[&str]) -> Result<HashMap<Stri
         let wanted = c::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
         let options = c::rd_kafka_AdminOptions_new(rk, c::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS);
         let mut text = [0 as c_char; 256];
-        c::rd_kafka_AdminOptions_set_request_timeout(options, ANSWER_MS, text.as_mut_ptr(), text.len());
+        c::rd_kafka_AdminOptions_set_request_timeout(options, wait_ms, text.as_mut_ptr(), text.len());
         let queue = c::rd_kafka_queue_new(rk);
         c::rd_kafka_DescribeTopics(rk, wanted, options, queue);
-        let event = c::rd_kafka_queue_poll(queue, 2 * ANSWER_MS);
+        let event = c::rd_kafka_queue_poll(queue, 2 * wait_ms);
         let found = match event.is_null() {
             true => Err(Fault::of(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__TIMED_OUT)),
             false => answer(event),

@@ -1,9 +1,13 @@
-//! One group of appends as one Kafka transaction.
+//! One group of appends as one Kafka transaction; or without (`bus.kafka.exactly_once: false`): messages, then the record of
+//! `__progress`, from which on the group counts and which brings the state along, then the state once more where it is looked for.
 
+use crate::client::Span;
 use crate::producer::{Failure, Produced, Producer, Topic};
 use crate::records::{self, Ends, Header, HeaderBytes, State};
 use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
 use tidewire_change::{topic, Boundary, Checkpoint, Error, Message, Result};
 
 /// A topic that messages go to.
@@ -46,6 +50,16 @@ pub(crate) struct Books {
     pub progress: Topic,
     /// The state as it was committed last.
     pub state: State,
+    /// Partitions that this producer has appended to.
+    pub begun: HashSet<(Arc<str>, u32)>,
+    /// Where the schemas end that may be of an append that was never finished: nobody tells them again, so the next append names them.
+    pub schemas_end: Option<u64>,
+}
+
+impl Books {
+    pub fn new(checkpoint: Topic, progress: Topic) -> Books {
+        Books { checkpoint, progress, state: State::default(), begun: HashSet::new(), schemas_end: None }
+    }
 }
 
 /// How an append failed. Its producer isn't used again: it isn't always known whether the transaction happened, and what was told
@@ -69,13 +83,14 @@ pub(crate) fn send_alone(mut sending: Sending<'_>, group: &Group) -> Result<(), 
     Ok(())
 }
 
-/// Commits a group: messages, then the checkpoint and where the partitions end, all in one Kafka transaction.
+/// Commits a group: messages, then where the partitions end and the checkpoint, all in one Kafka transaction if there are any.
 pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> Result<(), Broken> {
     let producer = sending.producer;
+    let mut fresh = Vec::new();
     let state =
         State { checkpoint: group.checkpoint.clone().or(books.state.checkpoint.clone()), ..books.state.clone() };
     producer.begin().map_err(|failure| broken("begin", failure))?;
-    if let Err(stopped) = fill(sending, group, books, &state) {
+    if let Err(stopped) = fill(sending, group, books, &state, &mut fresh) {
         let mut is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
         if !is_fenced {
             // The next producer ends what can't be ended here. That another one captures may be told here first.
@@ -87,25 +102,27 @@ pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> 
     end(producer)?;
     tidewire_connector::moment("kafka committed");
     books.state = state;
+    books.begun.extend(fresh);
+    books.schemas_end = None;
     Ok(())
 }
 
-fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -> Result<(), Stopped> {
+/// `fresh`: gets the partitions that the producer hasn't appended to before.
+fn fill(
+    mut sending: Sending<'_>,
+    group: &Group,
+    books: &Books,
+    state: &State,
+    fresh: &mut Vec<(Arc<str>, u32)>,
+) -> Result<(), Stopped> {
     let producer = sending.producer;
     producer.start();
     sending.send(group)?;
-    let ends = producer.settle()?;
-    let mut told = Ends::default();
-    for (((topic, partition), count), end) in sending.slots.places.iter().zip(&sending.slots.counts).zip(ends) {
-        if records::is_delivered(topic) {
-            let known = told.ends.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
-            *known = (*known).max(end);
-            let life = sending.targets.get(topic).map_or(0, |target| target.life);
-            if life > 0 {
-                told.lives.insert(topic.to_string(), life);
-            }
-            *told.counts.entry(topic.to_string()).or_default().entry(*partition).or_insert(0) += count;
-        }
+    let spans = producer.settle()?;
+    tidewire_connector::moment("kafka sent");
+    let mut told = ends(&sending, &spans, books, fresh);
+    if let Some(end) = books.schemas_end {
+        told.ends.entry(topic::SCHEMAS.to_string()).or_default().entry(0).or_insert(end);
     }
     let of_tables = group.messages.iter().filter(|message| !topic::is_internal(&message.topic));
     told.at = of_tables.map(|message| message.timestamp).min().unwrap_or(0);
@@ -113,14 +130,47 @@ fn fill(mut sending: Sending<'_>, group: &Group, books: &Books, state: &State) -
     told.boundary = boundary.map(|c| Boundary { position: c.position, complete_through: c.complete_through });
     producer.start();
     let header = Header::default().encode();
-    if group.checkpoint.is_some() || *state != books.state {
-        producer.produce(&record(books.checkpoint, Some(b"state"), &state.encode(), &header))?;
-    }
+    let (encoded, is_whole) = (state.encode(), producer.is_transactional());
     if told.boundary.is_some() || !told.ends.is_empty() {
-        producer.produce(&record(books.progress, None, &told.encode()?, &header))?;
+        let brought: Option<&[u8]> = (!is_whole).then_some(&encoded);
+        producer.produce(&record(books.progress, brought, &told.encode()?, &header))?;
+    }
+    if !is_whole {
+        producer.settle()?;
+        tidewire_connector::moment("kafka told");
+    }
+    if group.checkpoint.is_some() || *state != books.state {
+        producer.produce(&record(books.checkpoint, Some(b"state"), &encoded, &header))?;
     }
     producer.settle()?;
     Ok(())
+}
+
+/// What became of the messages of an append.
+fn ends(sending: &Sending<'_>, spans: &[Span], books: &Books, fresh: &mut Vec<(Arc<str>, u32)>) -> Ends {
+    let mut told = Ends::default();
+    for ((place, count), span) in sending.slots.places.iter().zip(&sending.slots.counts).zip(spans) {
+        let (topic, partition) = place;
+        if !records::is_delivered(topic) {
+            continue;
+        }
+        let known = told.ends.entry(topic.to_string()).or_default().entry(*partition).or_insert(0);
+        *known = (*known).max(span.end);
+        let is_fresh = !books.begun.contains(place);
+        if !topic::is_internal(topic) && (is_fresh || !sending.producer.is_transactional()) {
+            let first = told.starts.entry(topic.to_string()).or_default().entry(*partition).or_insert(span.first);
+            *first = (*first).min(span.first);
+        }
+        if is_fresh {
+            fresh.push(place.clone());
+        }
+        let life = sending.targets.get(topic).map_or(0, |target| target.life);
+        if life > 0 {
+            told.lives.insert(topic.to_string(), life);
+        }
+        *told.counts.entry(topic.to_string()).or_default().entry(*partition).or_insert(0) += count;
+    }
+    told
 }
 
 fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8], header: &'a HeaderBytes) -> Produced<'a> {

@@ -4,7 +4,7 @@ use crate::client::locked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event};
 use crate::names::kafka_topic;
-use crate::records::{self, Header, Named, State, CHECKPOINT, TOPICS};
+use crate::records::{self, Header, Named, State, CHECKPOINT, PROGRESS, TOPICS};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -107,24 +107,54 @@ pub(crate) fn state(config: &Config) -> Result<Option<State>> {
     if consumer.client().partitions(&name)?.is_none() {
         return Ok(None);
     }
-    let Some((low, high)) = consumer.client().watermarks(&name, 0)? else { return Ok(None) };
-    // The last record lies near the end; behind it there may be markers of transactions and what was rolled back.
+    let last = last(&mut consumer, &name, |message, _| match &*message.key == b"state" {
+        true => Some(message.value),
+        false => {
+            foreign(&name, message.partition, message.offset);
+            None
+        }
+    })?;
+    last.map(State::decode).transpose()
+}
+
+/// The state of the bus, also that of an append without a transaction which got no further than its record of `__progress`. Blocks.
+pub(crate) fn newest_state(config: &Config) -> Result<Option<State>> {
+    let Some(state) = state(config)? else { return Ok(None) };
+    let (mut consumer, name) = (consumer(config)?, kafka_topic(&config.topic_prefix, PROGRESS));
+    let brought = last(&mut consumer, &name, |message, is_ours| is_ours.then_some(message.key))?;
+    let brought = brought.filter(|key| !key.is_empty()).map(State::decode).transpose()?;
+    // What a process told that had been overtaken is nobody's.
+    Ok(Some(brought.filter(|brought| brought.instance >= state.instance).unwrap_or(state)))
+}
+
+/// Where the one partition of a topic (by our name) ends; none: there is no such topic, or nothing in it. Blocks.
+pub(crate) fn end(config: &Config, topic: &str) -> Result<Option<u64>> {
+    let ends = consumer(config)?.client().watermarks(&kafka_topic(&config.topic_prefix, topic), 0)?;
+    Ok(ends.map(|(_, end)| end).filter(|end| *end > 0))
+}
+
+/// The last of a topic's messages that is `meant`.
+fn last<T>(
+    consumer: &mut Consumer,
+    name: &str,
+    mut meant: impl FnMut(FetchedMessage, bool) -> Option<T>,
+) -> Result<Option<T>> {
+    let Some((low, high)) = consumer.client().watermarks(name, 0)? else { return Ok(None) };
+    // It lies near the end; behind it there may be markers of transactions and what was rolled back.
     let mut back = 16;
     loop {
         let from = high.saturating_sub(back).max(low);
         let mut last = None;
         if from < high {
-            read(&mut consumer, &name, &[(0, Some(from))], |message, _| match &*message.key == b"state" {
-                true => last = Some(message.value),
-                false => foreign(&name, message.partition, message.offset),
+            read(consumer, name, &[(0, Some(from))], |message, is_ours| {
+                last = meant(message, is_ours).or(last.take())
             })?;
             consumer.clear()?;
         }
-        match last {
-            Some(value) => return State::decode(value).map(Some),
-            None if from == low => return Ok(None),
-            None => back *= 16,
+        if last.is_some() || from == low {
+            return Ok(last);
         }
+        back *= 16;
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Job {
 /// What a writer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Captures: checkpoints and messages in one transaction; one process at a time.
+    /// Captures: checkpoints and messages become durable together; one process at a time.
     Capture,
     /// Appends notes (dead letters, repairs); any number of processes.
     Notes,
@@ -38,6 +38,8 @@ const GROUP_BYTES: usize = 8 << 20;
 
 /// Between two looks at whether all topics are still those that they were.
 const LOOK: Duration = Duration::from_secs(3);
+/// Appends wait meanwhile.
+const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// How long it may take to become the one that captures.
 const INIT_MS: i32 = 30_000;
@@ -53,6 +55,8 @@ pub(crate) struct Writer {
     /// We have been the one that captures.
     has_claimed: bool,
     was_fenced: bool,
+    /// Another process captures: without transactions nobody else refuses us.
+    overtaken: Option<Error>,
     /// The latest schema of each table's topic, as far as it passed by.
     pub(crate) schemas: HashMap<String, Schema>,
     /// When the topics were last looked at.
@@ -77,8 +81,8 @@ impl Writer {
     pub fn open(config: Config, role: Role, runtime: Handle) -> Result<Writer> {
         let admin = Admin::new(&config, runtime)?;
         let (session, schemas) = (None, HashMap::new());
-        let (has_claimed, was_fenced, looked) = (false, false, Instant::now());
-        let mut writer = Writer { config, role, admin, session, has_claimed, was_fenced, schemas, looked };
+        let (has_claimed, was_fenced, overtaken, looked) = (false, false, None, Instant::now());
+        let mut writer = Writer { config, role, admin, session, has_claimed, was_fenced, overtaken, schemas, looked };
         writer.session = Some(writer.connect()?);
         Ok(writer)
     }
@@ -139,9 +143,15 @@ impl Writer {
             return;
         }
         self.looked = Instant::now();
+        if !self.config.exactly_once {
+            match whole::state(&self.config) {
+                Ok(found) => self.hold_against(found.as_ref()),
+                Err(error) => tracing::debug!(error = %error, "it isn't known whether another process captures"),
+            }
+        }
         let Some(session) = &self.session else { return };
         let names: Vec<&str> = session.named.keys().map(String::as_str).collect();
-        match self.admin.ids(&names) {
+        match lives::ids(&self.admin, &names, &session.named, BRIEFLY) {
             Ok(ids) => {
                 if session.named.iter().any(|(name, named)| named.is_gone(&ids, name)) {
                     // The next append begins with a look at all of it.
@@ -153,12 +163,28 @@ impl Writer {
             }
             Err(error) => tracing::debug!(error = %error, "the topics could not be looked at"),
         }
+        self.looked = Instant::now();
+    }
+
+    /// Without transactions nobody refuses what another process writes: the later one has the last word.
+    fn hold_against(&mut self, found: Option<&State>) {
+        self.overtaken = self.is_ours(found).err();
+        let Some(session) = &mut self.session else { return };
+        let state = session.books.state.clone();
+        if found.is_some_and(|found| found.instance < state.instance)
+            && transaction::claim(&session.producer, &mut session.books, state).is_err()
+        {
+            self.session = None;
+        }
     }
 
     fn last(&mut self) -> Result<Option<Checkpoint>> {
+        if let Some(error) = &self.overtaken {
+            return Err(error.again());
+        }
         match self.role {
             Role::Capture => Ok(self.session()?.books.state.checkpoint.clone()),
-            Role::Notes => Ok(whole::state(&self.config)?.and_then(|state| state.checkpoint)),
+            Role::Notes => Ok(whole::newest_state(&self.config)?.and_then(|state| state.checkpoint)),
         }
     }
 
@@ -166,6 +192,9 @@ impl Writer {
     fn append(&mut self, group: &mut Group) -> Result<()> {
         if group.messages.is_empty() && group.checkpoint.is_none() {
             return Ok(());
+        }
+        if let Some(error) = &self.overtaken {
+            return Err(error.again());
         }
         self.learn_schemas(group)?;
         self.session()?;
@@ -278,10 +307,10 @@ impl Writer {
             std::thread::sleep(SUCCESSOR);
         }
         let prefix = self.config.topic_prefix.clone();
-        let there = self.admin.partitions(&prefix)?;
+        let mut there = self.admin.partitions(&prefix)?;
         let found = whole::state(&self.config)?;
         if found.is_some() {
-            lives::is_whole(&self.config, &there)?;
+            lives::is_whole(&self.config, &self.admin, &mut there)?;
         }
         for wanted in self.own_topics() {
             if !there.contains_key(&wanted.name) {
@@ -291,13 +320,16 @@ impl Writer {
         let mut producer = Producer::new(&self.config.producer(self.role == Role::Capture), self.config.queue_bytes)?;
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
-        let mut books = Books { checkpoint, progress, state: State::default() };
+        let mut books = Books::new(checkpoint, progress);
         self.is_ours(found.as_ref())?;
         if self.role == Role::Capture {
             // Before anybody is fenced.
             let tables = whole::tables(&self.config)?;
             format::fits(&self.config, &format::known(&self.config)?.modes, !tables.is_empty())?;
             self.become_the_one(&producer, &mut books)?;
+            if !self.config.exactly_once {
+                books.schemas_end = whole::end(&self.config, topic::SCHEMAS)?;
+            }
         }
         let (debezium, untold) = self.to_debezium()?;
         let mut named = whole::topics(&self.config)?;
@@ -340,7 +372,9 @@ impl Writer {
 
     fn is_ours(&self, found: Option<&State>) -> Result<()> {
         is_of_pipeline(&self.config, found)?;
-        if self.has_claimed && found.is_some_and(|state| state.instance != self.config.instance) {
+        let own = self.config.instance;
+        let overtakes = |state: &State| state.instance > own || (self.config.exactly_once && state.instance < own);
+        if self.has_claimed && found.is_some_and(overtakes) {
             return Err(Error::invalid("another process captures for this pipeline now: it began after this one")
                 .hint("one process captures at a time; the latest takes over, and this one ends"));
         }
@@ -353,8 +387,12 @@ impl Writer {
             |failure: crate::producer::Failure| producer.client().because(failure.fault).error("taking over the bus");
         producer.init(INIT_MS).map_err(wait)?;
         // What the one before had open has ended by now, and nothing can come after it.
-        let found = whole::state(&self.config)?;
+        let found = whole::newest_state(&self.config)?;
         let bus = found.as_ref().map_or(self.config.instance, |state| state.bus);
+        if let Some(before) = found.as_ref().filter(|_| !self.config.exactly_once) {
+            // By a clock that went ahead of ours, perhaps.
+            self.config.instance = self.config.instance.max(before.instance + u64::from(!self.has_claimed));
+        }
         let state = State {
             pipeline: self.config.pipeline.clone(),
             bus,

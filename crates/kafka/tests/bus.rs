@@ -72,9 +72,19 @@ fn values(messages: &[FetchedMessage]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bus_does_what_its_port_says() -> Result<()> {
-    passes(&|name| {
+    conforms("conformance", true).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_transactions_the_bus_does_what_its_port_says() -> Result<()> {
+    conforms("plain-conformance", false).await
+}
+
+async fn conforms(prefix: &'static str, exactly_once: bool) -> Result<()> {
+    passes(&move |name| {
+        let config = Config { exactly_once, ..config(&format!("{prefix}-{name}")) };
         Box::pin(async move {
-            let bus = Arc::new(capture(config(&format!("conformance-{name}"))).await?);
+            let bus = Arc::new(capture(config).await?);
             let writer = bus.clone();
             let reader = move |name: &str| -> tidewire_connector::BoxFuture<'static, Result<Box<dyn BusReader>>> {
                 let (bus, name) = (bus.clone(), name.to_string());
@@ -159,6 +169,38 @@ async fn who_captures_later_ends_who_captured_before() -> Result<()> {
     new.append(Vec::new(), checkpoint(4)).await?;
     let (messages, _) = read(&mut reader(&new, "s", &Progress::default()).await?, 4).await?;
     assert_eq!(values(&messages), ["old", "new"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_transactions_who_was_overtaken_ends_within_seconds_and_one_mode_goes_on_where_the_other_was(
+) -> Result<()> {
+    let plain = || Config { exactly_once: false, ..config("overtaken") };
+    let (first, second) = (plain(), plain());
+    let old = capture(first).await?;
+    old.append(vec![message("a.b", 0, "k", "old")], checkpoint(1)).await?;
+    let new = capture(second).await?;
+    assert_eq!(new.last().await?, checkpoint(1));
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let told = loop {
+        match old.append(vec![message("a.b", 1, "k", "zombie")], None).await {
+            Err(told) => break told,
+            Ok(()) => assert!(std::time::Instant::now() < deadline, "nobody tells it"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert!(told.kind() == ErrorKind::Invalid && told.to_string().contains("another process"), "{told}");
+    assert_eq!(old.last().await.expect_err("another process captures").kind(), ErrorKind::Invalid);
+    new.append(vec![message("a.b", 0, "k", "new")], checkpoint(2)).await?;
+    let whole = capture(config("overtaken")).await?;
+    assert_eq!(whole.last().await?, checkpoint(2));
+    whole.append(vec![message("a.b", 0, "k", "whole")], checkpoint(3)).await?;
+    let again = capture(plain()).await?;
+    assert_eq!(again.last().await?, checkpoint(3));
+    again.append(vec![message("a.b", 0, "k", "again")], checkpoint(4)).await?;
+    let (messages, _) = read(&mut reader(&again, "s", &Progress::default()).await?, 4).await?;
+    let of_others: Vec<_> = values(&messages).into_iter().filter(|value| value != "zombie").collect();
+    assert_eq!(of_others, ["old", "new", "whole", "again"]);
     Ok(())
 }
 

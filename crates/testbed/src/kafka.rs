@@ -22,7 +22,7 @@ pub struct Brokers(pub Vec<Kafka>);
 const OF_THREE: &str = "default.replication.factor=3\nmin.insync.replicas=2\noffsets.topic.replication.factor=3\n\
     transaction.state.log.replication.factor=3\ntransaction.state.log.min.isr=2\nbroker.session.timeout.ms=3000\n\
     broker.heartbeat.interval.ms=500\ncontroller.quorum.election.timeout.ms=500\ncontroller.quorum.fetch.timeout.ms=1000\n\
-    replica.lag.time.max.ms=3000\n";
+    replica.lag.time.max.ms=3000\nauto.leader.rebalance.enable=false\n";
 
 impl Brokers {
     pub fn start() -> Brokers {
@@ -51,15 +51,6 @@ impl Brokers {
         let address = self.0.iter().map(Kafka::address).collect::<Vec<_>>().join(",");
         Kafka { folder: new_folder(), address, running: None, place: Vec::new() }
     }
-
-    /// Which of them leads the one partition, or the first, of a topic; the others are asked.
-    pub fn leader(&self, topic: &str) -> usize {
-        let asked = self.0.iter().find(|broker| broker.is_up()).expect("one is up");
-        let told = asked.tool("TopicCommand", &["--describe", "--topic", topic], "");
-        let word = told.split("Leader: ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        let number: usize = word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no leader: {told}"));
-        number - 1
-    }
 }
 
 impl Kafka {
@@ -79,13 +70,20 @@ impl Kafka {
         broker
     }
 
-    pub fn is_up(&self) -> bool {
-        self.running.is_some()
-    }
-
     /// The folder of Kafka's own programs (jars).
     pub fn libs() -> PathBuf {
         PathBuf::from(output_of(&mut Command::new(script()), "").trim())
+    }
+
+    /// Java with the classes of Kafka's own programs; their name comes next.
+    pub fn java() -> Command {
+        let (libs, mut command) = (Kafka::libs(), Command::new("java"));
+        command
+            .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable"])
+            .arg(format!("-XX:SharedArchiveFile={}", libs.join("classes.jsa").display()))
+            .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
+            .arg(format!("{}/*", libs.display()));
+        command
     }
 
     /// `127.0.0.1:<port>`, several with commas.
@@ -95,10 +93,8 @@ impl Kafka {
 
     /// Runs one of Kafka's own programs against the broker; returns what it printed.
     pub fn tool(&self, class: &str, arguments: &[&str], input: &str) -> String {
-        let mut command = Command::new("java");
+        let mut command = Kafka::java();
         command
-            .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
-            .arg(format!("{}/*", Kafka::libs().display()))
             .arg(format!("org.apache.kafka.tools.{class}"))
             .args(["--bootstrap-server", self.address()])
             .args(arguments);

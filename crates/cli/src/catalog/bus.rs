@@ -69,17 +69,22 @@ impl Opened {
         })
     }
 
-    /// Takes part in writing a sink, if processes share it.
-    pub async fn share(&self, config: &Config, sink: &str) -> Result<Option<(KafkaMember, ReaderFactory)>> {
+    /// Takes part in writing a sink, if processes share it. What readers hold counts in the budget.
+    pub async fn share(
+        &self,
+        config: &Config,
+        sink: &str,
+        budget: Budget,
+    ) -> Result<Option<(KafkaMember, ReaderFactory)>> {
         let (Bus::Kafka(settings), Opened::Kafka { bus, .. }) = (&config.bus, self) else { return Ok(None) };
         if settings.group.is_none() {
             return Ok(None);
         }
         let member = KafkaMember::join(kafka_config(config, settings)?, sink).await?;
         let (bus, noter, name) = (bus.clone(), member.noter(), sink.to_string());
-        let bytes = config.memory.sink_bytes / (LANES + 1);
+        let bytes = budget.capacity_bytes() / (LANES + 1);
         let reader = move |topics| -> Result<Box<dyn BusReader>> {
-            Ok(Box::new(bus.reader(&name, Budget::new(bytes), Some(topics))?.noted_by(noter.clone())))
+            Ok(Box::new(bus.reader(&name, budget.part(bytes), Some(topics))?.noted_by(noter.clone())))
         };
         Ok(Some((member, Box::new(reader))))
     }
@@ -250,6 +255,7 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<kafka::Config
                 },
             })),
         },
+        exactly_once: settings.exactly_once,
         now: || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64),
         group: settings
             .group

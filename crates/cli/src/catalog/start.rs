@@ -60,6 +60,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         Part::Whole | Part::Deliver => sinks(config, &alone, &bus, &mut budgets)?,
         Part::Capture => Vec::new(),
     };
+    let apart = apart.into_iter().map(|sink| (sink, budget(config, sink, &mut budgets))).collect();
     let settings = PipelineConfig {
         file: config.file.clone(),
         partitions: bus.partitions(),
@@ -82,7 +83,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
             Pipeline::capture(settings, source, bus.writer(), elsewhere).await?
         }
         Part::Deliver => {
-            let shared = shared_sinks(config, &apart, &bus).await?;
+            let shared = shared_sinks(config, apart, &bus).await?;
             Pipeline::share(settings, source.handle(), bus.writer(), sinks, shared).await?
         }
     };
@@ -122,20 +123,31 @@ pub(super) fn pace(config: &Config, sink: &SinkConfig) -> Pace {
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Joins the groups of sinks that several processes share.
-async fn shared_sinks(config: &Config, sinks: &[&SinkConfig], bus: &bus::Opened) -> Result<Vec<SharedSink>> {
+async fn shared_sinks(
+    config: &Config,
+    sinks: Vec<(&SinkConfig, Budget)>,
+    bus: &bus::Opened,
+) -> Result<Vec<SharedSink>> {
     let mut all = Vec::new();
-    for sink in sinks {
-        let Some((member, reader)) = bus.share(config, &sink.name).await? else { continue };
+    for (sink, budget) in sinks {
+        let Some((member, reader)) = bus.share(config, &sink.name, budget).await? else { continue };
         let mut pace = pace(config, sink);
         if matches!(&sink.kind, SinkKind::Delta { path: Lake::Folder(_), .. }) {
             pace.idle = IDLE;
         }
-        let (settings, of) = (config.clone(), (*sink).clone());
+        let (settings, of) = (config.clone(), sink.clone());
         let part: PartFactory = Box::new(move |topic| open_part(&settings, &of, topic));
         let inspect = Some(factory(config, Some(sink))?);
         all.push(SharedSink { name: sink.name.clone(), pace, inspect, member: Box::new(member), part, reader });
     }
     Ok(all)
+}
+
+/// What may be on its way to one sink; `status` tells of it.
+fn budget(config: &Config, sink: &SinkConfig, budgets: &mut Vec<(String, Budget)>) -> Budget {
+    let budget = Budget::new(config.memory.sink_bytes);
+    budgets.push((format!("sink {}", sink.name), budget.clone()));
+    budget
 }
 
 fn sinks(
@@ -145,8 +157,7 @@ fn sinks(
     budgets: &mut Vec<(String, Budget)>,
 ) -> Result<Vec<SinkSpec>> {
     let spec = |sink: &&SinkConfig| {
-        let budget = Budget::new(config.memory.sink_bytes);
-        budgets.push((format!("sink {}", sink.name), budget.clone()));
+        let budget = budget(config, sink, budgets);
         let mut spec = SinkSpec::new(&sink.name, open_sink(config, sink)?, bus.reader(&sink.name, budget)?);
         spec.pace = pace(config, sink);
         spec.inspect = Some(factory(config, Some(sink))?);

@@ -21,6 +21,7 @@ pub struct KafkaConfig {
     pub compression: String,
     /// None: Tidewire's own form.
     pub debezium: Option<DebeziumForm>,
+    pub exactly_once: bool,
     /// Processes that deliver share tables.
     pub group: Option<GroupConfig>,
     pub tls: Option<TlsConfig>,
@@ -90,6 +91,7 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
         max_message,
         compression: section.choice("compression")?,
         debezium: debezium(section)?,
+        exactly_once: section.flag("exactly_once")?,
         group: section.section("group")?.map(|section| group(&section)).transpose()?,
         tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
         sasl: section.section("sasl")?.map(|section| sasl(&section)).transpose()?,

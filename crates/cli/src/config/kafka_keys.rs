@@ -5,7 +5,7 @@ use super::keys::{key, Key, Kind};
 pub const BUS: &[Key] = &[key(
     "kafka",
     Kind::Section(KAFKA),
-    "Topics of a Kafka cluster (version 2.5 or later, or another that speaks its protocol with transactions), one a table.",
+    "Topics of a Kafka cluster (version 2.5 or later, or another that speaks its protocol with transactions, see `exactly_once`), one a table.",
 )];
 
 const KAFKA: &[Key] = &[
@@ -62,6 +62,14 @@ const KAFKA: &[Key] = &[
          `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
     ),
     key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro`: the schema registry that has the messages' schemas."),
+    key(
+        "exactly_once",
+        Kind::Flag,
+        "Messages and the source's checkpoint in one Kafka transaction. `false`: an idempotent producer with acks=all and no \
+         transactions, for less latency or brokers without them. After a crash other consumers then find messages of the last append \
+         twice; sinks of `tidewire` pass over what was never finished.",
+    )
+    .default("true"),
     key(
         "group",
         Kind::Section(GROUP),

@@ -25,10 +25,18 @@ pub fn open() -> Shop {
 }
 
 pub fn open_by(start: impl FnOnce() -> Kafka + Send + 'static) -> Shop {
-    let shop = Shop::open_by(start, ", group: {session_timeout: 1500ms}");
+    open_with(start, "1500ms")
+}
+
+pub fn open_with(start: impl FnOnce() -> Kafka + Send + 'static, session_timeout: &str) -> Shop {
+    let shop = Shop::open_by(start, &format!(", group: {{session_timeout: {session_timeout}}}"));
     shop.server.psql(MORE);
     shop
 }
+
+const LOG: (&str, &str) = ("TIDEWIRE_LOG", "warn,tidewire_pipeline=info,tidewire_kafka=info");
+/// Between two rounds of a load that goes on: it is to last, not to fill the machine.
+const PAUSE: Duration = Duration::from_millis(200);
 
 impl Shop {
     /// A process that delivers to the lake, with what moves in its log.
@@ -37,8 +45,15 @@ impl Shop {
     }
 
     pub fn member_with(&self, variables: &[(&str, &str)]) -> Running {
-        let log = ("TIDEWIRE_LOG", "warn,tidewire_pipeline=info,tidewire_kafka=info");
-        self.start_with(&["deliver", "--sink", "lake"], &[&[log], variables].concat())
+        self.start_with(&["deliver", "--sink", "lake"], &[&[LOG], variables].concat())
+    }
+
+    /// One that is a static member of its group.
+    pub fn member_named(&self, instance: &str) -> Running {
+        let text = std::fs::read_to_string(self.place.config()).unwrap();
+        let config = self.place.path(&format!("{instance}.yaml"));
+        std::fs::write(&config, text.replace("group: {", &format!("group: {{instance: {instance}, "))).unwrap();
+        self.start_by(&config, &["deliver", "--sink", "lake"], &[LOG])
     }
 
     /// What the process answers; none: it doesn't yet.
@@ -58,11 +73,15 @@ impl Shop {
         self.asked(running, "/findings").unwrap_or_default()
     }
 
-    /// What the process says of the lake; none: it doesn't answer yet.
-    pub fn lake_of(&self, running: &Running) -> Option<Value> {
+    /// What the process says of itself; none: it doesn't answer yet.
+    pub fn status_of(&self, running: &Running) -> Option<Value> {
         let text = self.asked(running, "/status")?;
-        let status: Value = serde_json::from_str(&text[text.find('{')?..=text.rfind('}')?]).ok()?;
-        Some(status["sinks"][0].clone())
+        serde_json::from_str(&text[text.find('{')?..=text.rfind('}')?]).ok()
+    }
+
+    /// What it says of the lake.
+    pub fn lake_of(&self, running: &Running) -> Option<Value> {
+        Some(self.status_of(running)?["sinks"][0].clone())
     }
 
     /// The tables that the process writes now.
@@ -107,6 +126,7 @@ impl Shop {
             let load = scope.spawn(|| {
                 while !ends.load(SeqCst) {
                     self.load_all(rounds.fetch_add(1, SeqCst));
+                    std::thread::sleep(PAUSE);
                 }
             });
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -1,6 +1,7 @@
 //! One pipeline by Kafka.
 
 use super::{free_port, server, Place, Running};
+use std::path::Path;
 use tidewire_testbed::{Kafka, Postgres};
 
 const TABLES: &str = "CREATE TABLE orders (id int PRIMARY KEY, status text, total numeric(12,2));
@@ -83,7 +84,11 @@ impl Shop {
     }
 
     pub fn start_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Running {
-        let (config, http) = (self.place.config().display().to_string(), format!("127.0.0.1:{}", free_port()));
+        self.start_by(&self.place.config(), words, variables)
+    }
+
+    pub fn start_by(&self, config: &Path, words: &[&str], variables: &[(&str, &str)]) -> Running {
+        let (config, http) = (config.display().to_string(), format!("127.0.0.1:{}", free_port()));
         let mut all = vec![words[0].to_string(), config];
         all.extend(words[1..].iter().map(|word| word.to_string()));
         all.extend(["--http".to_string(), http]);
@@ -102,10 +107,8 @@ impl Shop {
 
     /// What Kafka's own console consumer prints of so many messages of a topic: partition, key and value, tabs between.
     pub fn consume(&self, topic: &str, count: usize) -> Vec<[String; 3]> {
-        let mut command = std::process::Command::new("java");
+        let mut command = Kafka::java();
         command
-            .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
-            .arg(format!("{}/*", Kafka::libs().display()))
             .args(["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", self.kafka.address()])
             .args(["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"])
             .args(["--timeout-ms", "30000", "--max-messages", &count.to_string()])

@@ -20,11 +20,15 @@ fn ends(of: &[(&str, u32, u64)], commit: Option<u64>) -> Ends {
 
 /// A message whose value is its number.
 fn put(merge: &mut Merge, topic: &str, partition: u32, offset: u64, index: u32) {
+    put_by(merge, topic, partition, offset, index, true);
+}
+
+fn put_by(merge: &mut Merge, topic: &str, partition: u32, offset: u64, index: u32, is_ours: bool) {
     let part = merge.part(&at(topic, partition)).expect("an append named it");
     let topic = merge.place(part).topic.clone();
     let value = Bytes::copy_from_slice(&index.to_be_bytes());
     let message = FetchedMessage { topic, partition, offset, key: Bytes::new(), value, timestamp: 0 };
-    merge.message(part, Waiting { index, form: None, message });
+    merge.message(part, Waiting { index, form: None, is_ours, message });
 }
 
 fn all(_: &str) -> bool {
@@ -159,4 +163,41 @@ fn nothing_of_a_topic_that_was_made_anew_is_waited_for_and_it_is_told_first() {
     put(&mut merge, "a", 0, 0, 0);
     assert_eq!(taken(&mut merge), Some((named(&[("a/0", 0)]), Some(2))));
     assert_eq!(merge.bytes(), 0);
+}
+
+#[test]
+fn messages_of_an_append_that_was_never_finished_are_passed_over_and_those_of_others_are_not() {
+    let mut merge = Merge::default();
+    let mut told = ends(&[("a", 0, 5), ("b", 0, 1)], Some(1));
+    told.starts.entry("a".into()).or_default().insert(0, 3);
+    merge.append(0, told, all);
+    // A process was killed behind two of these; another program's message lies between.
+    put(&mut merge, "a", 0, 0, 0);
+    put_by(&mut merge, "a", 0, 1, 0, false);
+    put(&mut merge, "a", 0, 2, 1);
+    put(&mut merge, "a", 0, 3, 0);
+    put(&mut merge, "a", 0, 4, 2);
+    assert!(taken(&mut merge).is_none());
+    put(&mut merge, "b", 0, 0, 1);
+    let order = named(&[("a/0", 1), ("a/0", 3), ("b/0", 0), ("a/0", 4)]);
+    assert_eq!(taken(&mut merge), Some((order, Some(1))));
+    assert_eq!(merge.bytes(), 0);
+}
+
+#[test]
+fn what_is_left_of_appends_that_were_never_finished_holds_up_nothing_when_memory_is_short() {
+    let mut merge = Merge::default();
+    merge.append(0, ends(&[("a", 0, 1)], Some(1)), all);
+    put(&mut merge, "a", 0, 0, 0);
+    assert!(taken(&mut merge).is_some());
+    for offset in 1..50 {
+        put(&mut merge, "a", 0, offset, offset as u32);
+    }
+    let mut told = ends(&[("a", 0, 51)], Some(2));
+    told.starts.entry("a".into()).or_default().insert(0, 50);
+    merge.append(1, told, all);
+    let most = 10 * 68;
+    assert!(merge.bytes() > most && merge.take(most).is_none() && merge.bytes() == 0, "more is read now");
+    put(&mut merge, "a", 0, 50, 0);
+    assert_eq!(taken(&mut merge), Some((named(&[("a/0", 50)]), Some(2))));
 }

@@ -1,6 +1,7 @@
 //! The thread that reads the topics: which there are, what comes of them, and where they end.
 
 use super::{group, is_meant, TopicsConfig};
+use crate::admin::ANSWER;
 use crate::consumer::{Consumer, Event, Queue};
 use crate::topic_ids::topic_ids;
 use bytes::Bytes;
@@ -165,7 +166,7 @@ impl Reading {
         let patterns = &self.config.topics;
         let there = self.consumer.client().topics_like(|name| is_meant(patterns, name))?;
         let names: Vec<&str> = there.keys().map(String::as_str).collect();
-        let ids = topic_ids(self.consumer.client(), &names)?;
+        let ids = topic_ids(self.consumer.client(), &names, ANSWER)?;
         let gone: Vec<String> = self.read.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
         for name in gone {
             tracing::warn!(topic = name, "the topic is gone; what was read of it stays");
