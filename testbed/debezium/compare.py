@@ -4,7 +4,7 @@ import argparse, collections, decimal, json, math, os, re, shutil, signal, struc
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import server
+import server, transactions
 
 MODES = {
     "defaults": {},
@@ -249,6 +249,7 @@ def main():
                          server.in_memory())
     try:
         comparison = compare(o.binary, o.decoder, pg, folder)
+        told = transactions.compare(o.binary, pg, folder, java, comparison.differ)
     finally:
         pg.process.send_signal(signal.SIGQUIT)
         pg.process.wait()
@@ -262,6 +263,7 @@ def main():
     failed = len(comparison.found) + len(unmet)
     print("%d messages compared in %d modes, %d places of listed differences; of Debezium's %d read as they were, %d refused; %d s" % (
         comparison.messages, len(MODES), sum(comparison.met.values()), comparison.read, comparison.refused, time.time() - began))
+    print("%d messages of transactions compared" % told)
     print("%d passed, %d failed" % (0 if failed else 1, failed))
     return 1 if failed else 0
 

@@ -4,6 +4,7 @@
 
 mod change;
 mod error;
+mod log_message;
 mod message;
 mod position;
 mod row;
@@ -13,6 +14,7 @@ pub mod topic;
 
 pub use change::{Change, Op};
 pub use error::{Error, ErrorKind, Result};
+pub use log_message::LogMessage;
 pub use message::{Boundary, Checkpoint, Message, Progress, TopicPartition};
 pub use position::Position;
 pub use row::{Columns, Datum, Row, RowBuilder};

@@ -7,6 +7,9 @@ use crate::TableName;
 /// Schemas of all tables, one message a version.
 pub const SCHEMAS: &str = "__schemas";
 
+/// Messages of the source's log, of sources that tell them.
+pub const MESSAGES: &str = "__messages";
+
 pub fn topic_of(table: &TableName) -> String {
     format!("{}.{}", escape(&table.schema), escape(&table.name))
 }

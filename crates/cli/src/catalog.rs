@@ -114,6 +114,7 @@ fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Con
         settings.except.push(Pattern::parse(&format!("\"{}\".*", schema.replace('"', "\"\"")))?);
     }
     settings.publication = source.publication.clone();
+    settings.messages = source.messages.clone();
     settings.readers = source.readers;
     settings.heartbeat = source.heartbeat;
     settings.failover_slot = source.failover;

@@ -1,7 +1,7 @@
 use crate::{BoxFuture, Contract, Credit, Heard, ServerFacts, SourceStatus};
 use bytes::Bytes;
 use std::sync::Arc;
-use tidewire_change::{Change, Checkpoint, Error, Position, Result, Row, Schema, TableName};
+use tidewire_change::{Change, Checkpoint, Error, LogMessage, Position, Result, Row, Schema, TableName};
 
 /// Changes in order. With a checkpoint the batch ends between two transactions; without one it ends inside one.
 /// A batch may be empty but for its checkpoint (heartbeat).
@@ -10,6 +10,8 @@ pub struct ChangeBatch {
     /// Schemas that hold from here on, of tables that may have no rows: sinks make and alter tables by them, too.
     pub announced: Vec<Arc<Schema>>,
     pub changes: Vec<Change>,
+    /// Messages of the log, each with how many of the changes came before it.
+    pub messages: Vec<(usize, LogMessage)>,
     /// What the source got and couldn't read: it goes to the dead letters, with the changes beside it.
     pub rejected: Vec<Rejected>,
     pub checkpoint: Option<Checkpoint>,

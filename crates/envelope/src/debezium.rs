@@ -35,7 +35,9 @@ mod from_connect;
 mod glance;
 mod json;
 mod literal;
+pub mod log_message;
 mod modes;
+mod origin;
 mod read;
 mod rows;
 mod scan;
@@ -43,6 +45,7 @@ mod shape;
 pub mod signal;
 mod source;
 mod time;
+pub mod transactions;
 mod unwrapped;
 mod write;
 

@@ -12,7 +12,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::sync::Arc;
-use tidewire_change::{Change, Error, Op, Position, Result, Row, Schema, SchemaId};
+use tidewire_change::{Change, Error, LogMessage, Op, Position, Result, Row, Schema, SchemaId};
 
 const VERSION: u8 = 1;
 const UNREAD: u8 = 0;
@@ -249,4 +249,39 @@ fn take_rows(mut value: Bytes, flags: u8) -> Result<(Option<Row>, Option<Row>)> 
         (false, stray @ 1..) => Err(Error::malformed(format!("{stray} stray bytes after a message"))),
         _ => Ok((before, after)),
     }
+}
+
+/// Key and value of the message that holds a message of the log.
+pub fn encode_log_message(message: &LogMessage) -> (Bytes, Bytes) {
+    let mut out = BytesMut::with_capacity(40 + message.prefix.len() + message.content.len());
+    out.put_u8(VERSION);
+    out.put_u64(message.position.commit);
+    out.put_u32(message.position.ordinal);
+    out.put_u32(message.number);
+    out.put_i64(message.committed_at);
+    out.put_u8(u8::from(message.xid.is_some()));
+    out.put_u32(message.xid.unwrap_or(0));
+    out.put_u32(message.prefix.len() as u32);
+    out.put_slice(&message.prefix);
+    out.put_slice(&message.content);
+    // A prefix may be empty, and a message must have a key.
+    let key = [&b"m"[..], &message.prefix].concat();
+    (key.into(), out.freeze())
+}
+
+/// `Malformed` when it isn't that of a message of the log.
+pub fn decode_log_message(mut value: Bytes) -> Result<LogMessage> {
+    let malformed = || Error::malformed("a message of the log can't be read");
+    if value.remaining() < 34 || value.get_u8() != VERSION {
+        return Err(malformed());
+    }
+    let position = Position { commit: value.get_u64(), ordinal: value.get_u32() };
+    let (number, committed_at) = (value.get_u32(), value.get_i64());
+    let (has_xid, xid) = (value.get_u8() == 1, value.get_u32());
+    let len = value.get_u32() as usize;
+    if len > value.len() {
+        return Err(malformed());
+    }
+    let prefix = value.split_to(len);
+    Ok(LogMessage { prefix, content: value, position, number, committed_at, xid: has_xid.then_some(xid) })
 }

@@ -4,10 +4,11 @@ use crate::admin::{self, Admin, Made, Wanted};
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{Named, TOPICS};
+use crate::records::{Named, TOPICS, TRANSACTIONS};
 use crate::transaction::{Group, Target};
 use crate::writer::Writer;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Error, Message, Result};
 
@@ -21,12 +22,17 @@ impl Writer {
         let Some(session) = &mut self.session else { return Ok(()) };
         group.messages.extend(session.untold.take());
         let mut told = Vec::new();
-        for topic in group.messages.iter().map(|m| &m.topic) {
+        let transactions: Option<Arc<str>> =
+            session.debezium.as_ref().filter(|debezium| debezium.has_transactions()).map(|_| TRANSACTIONS.into());
+        for topic in group.messages.iter().map(|m| &m.topic).chain(&transactions) {
             if session.targets.contains_key(topic) {
                 continue;
             }
             let (name, is_internal) = (kafka_topic(prefix, topic), topic::is_internal(topic));
             let wanted = match is_internal {
+                true if **topic == *TRANSACTIONS || **topic == *topic::MESSAGES => {
+                    admin::aging(name.clone(), 1, &self.config)
+                }
                 true => admin::internal(name.clone(), &self.config),
                 false => admin::of_table(name.clone(), self.schemas.get(&**topic), &self.config),
             };

@@ -1,16 +1,20 @@
 //! Names of topics: Debezium's, `{prefix}.{schema}.{table}`, with `_` for each character that Kafka doesn't take.
 
+use crate::records::TRANSACTIONS;
 use std::collections::BTreeMap;
 use tidewire_change::{topic, Error, Result, TableName};
+use tidewire_envelope::debezium::{log_message, transactions};
 
 /// Kafka's own bound.
 const LONGEST: usize = 249;
 
 /// The topic in Kafka for one of ours (`tidewire_change::topic`).
-pub fn kafka_topic(prefix: &str, topic: &str) -> String {
-    match topic::table_of(topic) {
+pub fn kafka_topic(prefix: &str, name: &str) -> String {
+    match topic::table_of(name) {
+        None if name == TRANSACTIONS => transactions::topic(prefix),
+        None if name == topic::MESSAGES => log_message::topic(prefix),
         Some(table) => table_topic(prefix, &table),
-        None => sanitised(&format!("{prefix}.{topic}")),
+        None => sanitised(&format!("{prefix}.{name}")),
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) const PROGRESS: &str = "__progress";
 pub(crate) const TOPICS: &str = "__topics";
 /// The forms of messages that aren't in our own.
 pub(crate) const FORMATS: &str = "__formats";
+/// Where transactions begin and end, for others (`Modes::transactions`): no sink reads it.
+pub(crate) const TRANSACTIONS: &str = "__transactions";
 /// The topic under which a reader's progress tells the bus that it read (partition 0) and the next record of `__progress`
 /// (partition 1).
 pub(crate) const MARKS: &str = "__kafka";

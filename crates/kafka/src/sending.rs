@@ -3,12 +3,13 @@
 use crate::error::Fault;
 use crate::letters;
 use crate::producer::{Produced, Producer};
-use crate::records::{self, Header};
+use crate::records::{self, Header, TRANSACTIONS};
 use crate::to_debezium::{ToDebezium, Written};
 use crate::transaction::{Group, Target};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidewire_change::{topic, Error, Message, Result};
+use tidewire_envelope::debezium::transactions::{Border, Transactions};
 use tidewire_flow::partition;
 
 /// Why the messages didn't get through.
@@ -74,6 +75,7 @@ pub(crate) struct Sending<'a> {
     pub targets: &'a HashMap<Arc<str>, Target>,
     /// Tables' messages are written as Debezium's, at this time.
     pub debezium: Option<(&'a mut ToDebezium, i64)>,
+    pub transactions: &'a mut Transactions,
     /// Partitions of a table, as whoever appends knows them.
     pub partitions: u32,
     pub max_message_bytes: usize,
@@ -93,8 +95,67 @@ impl Sending<'_> {
             target = Some((&message.topic, to));
             match self.debezium.is_some() && !topic::is_internal(&message.topic) {
                 true => self.as_debezium(&group.messages, index, to)?,
+                false if self.debezium.is_some() && *message.topic == *topic::MESSAGES => {
+                    self.log_message(message, to)?
+                }
                 false => self.as_it_is(message, index, to)?,
             }
+        }
+        // A boundary lies behind whole transactions.
+        match self.transactions.end_at(group.at_boundary) {
+            Some(border) => self.borders(&[border]),
+            None => Ok(()),
+        }
+    }
+
+    fn log_message(&mut self, message: &Message, to: &Target) -> Result<(), Stopped> {
+        let Some((writer, now)) = &self.debezium else { return Ok(()) };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let borders = writer.log_message(message, *now, self.transactions, (&mut key, &mut value))?;
+        if key.len() + value.len() > self.max_message_bytes {
+            let what = format!("a message of the log has {} bytes in JSON, more than max_message", value.len());
+            return Err(Error::invalid(what)
+                .hint("raise bus.kafka.max_message, or leave its prefix out of messages")
+                .into());
+        }
+        self.produce_alone(to, &message.topic, (&key, &value), message.timestamp / 1000)?;
+        self.borders(&borders)
+    }
+
+    /// A message for others: no sink reads it.
+    fn produce_alone(
+        &mut self,
+        to: &Target,
+        topic: &Arc<str>,
+        (key, value): (&[u8], &[u8]),
+        timestamp_ms: i64,
+    ) -> Result<(), Fault> {
+        self.producer.produce(&Produced {
+            topic: to.handle,
+            partition: 0,
+            key: Some(key),
+            value,
+            timestamp_ms: timestamp_ms.max(0),
+            header: Header::default().encode().as_slice(),
+            other_header: None,
+            letter: &[],
+            slot: self.slots.of(topic, 0),
+        })
+    }
+
+    /// Says in their topic where transactions begin and end.
+    fn borders(&mut self, borders: &[Border]) -> Result<(), Stopped> {
+        let Some((json, _)) = self.debezium.as_ref().filter(|_| !borders.is_empty()) else { return Ok(()) };
+        let (Some((topic, to)), modes) = (self.targets.get_key_value(TRANSACTIONS), json.modes().clone()) else {
+            return Ok(());
+        };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for border in borders {
+            key.clear();
+            value.clear();
+            border.key(&modes, &mut key);
+            border.value(&modes, &mut value);
+            self.produce_alone(to, topic, (&key, &value), border.at_ms())?;
         }
         Ok(())
     }
@@ -124,7 +185,8 @@ impl Sending<'_> {
     fn as_debezium(&mut self, messages: &[Message], index: usize, to: &Target) -> Result<(), Stopped> {
         let (message, max_message_bytes) = (&messages[index], self.max_message_bytes);
         let Some((writer, now)) = &mut self.debezium else { return Ok(()) };
-        let written = writer.message(messages, index, *now, to.is_compacted)?;
+        let mut written = writer.message(messages, index, *now, to.is_compacted, self.transactions)?;
+        let borders = std::mem::take(&mut written.borders);
         let bytes = written.value.len() + written.key.map_or(0, <[u8]>::len);
         if bytes > max_message_bytes {
             let message = format!(
@@ -159,7 +221,7 @@ impl Sending<'_> {
                 self.producer.produce(&produced)?;
             }
         }
-        Ok(())
+        self.borders(&borders)
     }
 }
 

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::Arc;
 use tidewire_change::{topic, Change, Error, Message, Op, Result, Schema, SchemaId};
-use tidewire_envelope::debezium::{is_key_change, push_position_key, AvroEncoder, Encoder, Origin};
+use tidewire_envelope::debezium::log_message::LogMessages;
+use tidewire_envelope::debezium::transactions::{Border, Transactions};
+use tidewire_envelope::debezium::{is_key_change, push_position_key, AvroEncoder, Encoder, Modes, Origin};
 use tidewire_envelope::native;
 
 pub(crate) struct ToDebezium {
@@ -49,6 +51,8 @@ pub(crate) struct Written<'a> {
     /// The same key follows without a value.
     pub has_tombstone: bool,
     pub is_truncate: bool,
+    /// Transactions that end and begin here.
+    pub borders: Vec<Border>,
 }
 
 impl ToDebezium {
@@ -67,6 +71,34 @@ impl ToDebezium {
         }
     }
 
+    /// A message of the log: appends its key and its value.
+    pub fn log_message(
+        &self,
+        message: &Message,
+        now: i64,
+        transactions: &mut Transactions,
+        (key, value): (&mut Vec<u8>, &mut Vec<u8>),
+    ) -> Result<Vec<Border>> {
+        let message = native::decode_log_message(message.value.clone())?;
+        let Debezium { modes, database, version, .. } = &self.of;
+        let counted = match modes.transactions {
+            true => transactions.count_message(&message),
+            false => Default::default(),
+        };
+        let writer = LogMessages::new(modes, &Origin { name: &self.prefix, database, version });
+        writer.key(&message, key);
+        writer.value(&message, counted.block.as_ref(), now, value);
+        Ok(counted.borders)
+    }
+
+    pub fn has_transactions(&self) -> bool {
+        self.of.modes.transactions
+    }
+
+    pub fn modes(&self) -> &Modes {
+        &self.of.modes
+    }
+
     pub fn learn(&mut self, schema: &Schema) {
         self.schemas.entry(schema.id()).or_insert_with(|| Arc::new(schema.clone()));
     }
@@ -80,7 +112,14 @@ impl ToDebezium {
 
     /// The message at this place; those beside it may be the other half of a change of its key. `now`: what it says of when it
     /// was written. `needs_key`: where the topic is compacted, so that a message without a key stays.
-    pub fn message(&mut self, messages: &[Message], at: usize, now: i64, needs_key: bool) -> Result<Written<'_>> {
+    pub fn message(
+        &mut self,
+        messages: &[Message],
+        at: usize,
+        now: i64,
+        needs_key: bool,
+        transactions: &mut Transactions,
+    ) -> Result<Written<'_>> {
         let id = native::header(&messages[at].value)?.schema;
         let change = self.change(&messages[at])?;
         let other = self.other_half(messages, at, &change)?;
@@ -106,8 +145,12 @@ impl ToDebezium {
             }
             has_key = true;
         }
+        let counted = match self.of.modes.transactions {
+            true => transactions.count(&change),
+            false => Default::default(),
+        };
         match &mut table.avro {
-            None => table.json.value(&change, now, &mut self.value),
+            None => table.json.value_in(&change, counted.block.as_ref(), now, &mut self.value),
             Some(avro) => avro.encoder.value(&change, now, &mut self.value)?,
         }
         let name = other.and_then(|other| table.json.header(&change, &other, &mut self.other_key));
@@ -118,6 +161,7 @@ impl ToDebezium {
             header: name.map(|name| (c_name(name), &self.other_key[..])),
             has_tombstone: table.json.has_tombstone(&change),
             is_truncate: change.op == Op::Truncate,
+            borders: counted.borders,
         })
     }
 

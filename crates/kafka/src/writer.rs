@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Checkpoint, Error, Message, Result, Schema};
+use tidewire_envelope::debezium::transactions::Transactions;
 use tidewire_envelope::native;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -61,6 +62,8 @@ pub(crate) struct Writer {
     pub(crate) schemas: HashMap<String, Schema>,
     /// When the topics were last looked at.
     looked: Instant,
+    /// The source's transaction that is being told.
+    transactions: Transactions,
 }
 
 /// A producer and what belongs to it.
@@ -82,7 +85,9 @@ impl Writer {
         let admin = Admin::new(&config, runtime)?;
         let (session, schemas) = (None, HashMap::new());
         let (has_claimed, was_fenced, overtaken, looked) = (false, false, None, Instant::now());
-        let mut writer = Writer { config, role, admin, session, has_claimed, was_fenced, overtaken, schemas, looked };
+        let transactions = Transactions::default();
+        let mut writer =
+            Writer { config, role, admin, session, has_claimed, was_fenced, overtaken, schemas, looked, transactions };
         writer.session = Some(writer.connect()?);
         Ok(writer)
     }
@@ -126,6 +131,10 @@ impl Writer {
                         }
                     }
                     let outcome = self.append(&mut group);
+                    if outcome.is_err() {
+                        // It comes again, from its first change on.
+                        self.transactions.forget();
+                    }
                     for done in waiting {
                         let _ = done.send(match &outcome {
                             Ok(()) => Ok(()),
@@ -207,6 +216,7 @@ impl Writer {
             producer,
             targets,
             debezium: debezium.as_mut().map(|debezium| (debezium, now)),
+            transactions: &mut self.transactions,
             partitions: self.config.partitions,
             max_message_bytes: self.config.max_message_bytes,
             topic_prefix: &self.config.topic_prefix,

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidewire_change::{
-    topic, Change, Checkpoint, Column, Datum, ErrorKind, Identity, Key, Kind, Message, Op, Position, Progress, Result,
-    Row, Schema, TableName, Type,
+    topic, Change, Checkpoint, Column, Datum, ErrorKind, Identity, Key, Kind, LogMessage, Message, Op, Position,
+    Progress, Result, Row, Schema, TableName, Type,
 };
 use tidewire_connector::{Budget, BusReader, BusWriter, FetchedMessage};
 use tidewire_envelope::debezium::Modes;
@@ -297,5 +297,73 @@ async fn messages_without_a_key_stay_in_a_compacted_topic_and_a_strangers_messag
     let told: Vec<_> = got.iter().filter_map(|m| native::of_unread(&m.value)).collect();
     assert_eq!(told.len(), 1);
     assert!(told[0].0.contains("another program") && told[0].1 == b"{\"a\": 1}", "{told:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_are_told_with_the_same_numbers_when_they_come_again() -> Result<()> {
+    let mut modes = Modes::default();
+    modes.set("provide.transaction.metadata", "true")?;
+    let bus = capture(config("tx", Some(modes.clone()))).await?;
+    let of = |commit: u64, ordinal: u32| {
+        let id = (commit + u64::from(ordinal)).to_string();
+        Change { xid: Some(7), ..change(Op::Create, (commit, ordinal), None, Some(row(&id, Datum::Null, "1.00"))) }
+    };
+    // A row that was read, a transaction of one change, and the first half of one that goes on in another append.
+    let read_row = Change { xid: None, ..change(Op::Read, (5, 1), None, Some(row("900", Datum::Null, "1.00"))) };
+    bus.append(with_schema(&[read_row, of(10, 0)]), checkpoint(10)).await?;
+    bus.append(messages(&[of(20, 0), of(20, 2)]), None).await?;
+    drop(bus);
+    // The process dies, and the transaction comes again from its start.
+    let bus = capture(config("tx", Some(modes))).await?;
+    bus.append(messages(&[of(20, 0), of(20, 2)]), None).await?;
+    bus.append(messages(&[of(20, 4)]), checkpoint(20)).await?;
+
+    let rows = read("tx.public.orders", 7);
+    let block = |id: i64| {
+        let of_key = rows.iter().filter(|read| read.key == Some(json!({ "id": id })));
+        let blocks: Vec<_> = of_key.map(|read| read.value.as_ref().unwrap()["transaction"].clone()).collect();
+        blocks
+    };
+    assert_eq!(block(900), [Value::Null]);
+    assert_eq!(block(10), [json!({"id": "7:10", "total_order": 1, "data_collection_order": 1})]);
+    let second = json!({"id": "7:20", "total_order": 2, "data_collection_order": 2});
+    assert_eq!(block(22), [second.clone(), second]);
+    assert_eq!(block(24), [json!({"id": "7:20", "total_order": 3, "data_collection_order": 3})]);
+    let told = read("tx.transaction", 5);
+    let words: Vec<_> =
+        told.iter().map(|read| read.value.as_ref().unwrap()).map(|value| (&value["status"], &value["id"])).collect();
+    let (begin, end) = (json!("BEGIN"), json!("END"));
+    let (one, two) = (json!("7:10"), json!("7:20"));
+    assert_eq!(words, [(&begin, &one), (&end, &one), (&begin, &two), (&begin, &two), (&end, &two)]);
+    let ended = told[4].value.as_ref().unwrap();
+    assert_eq!((&ended["event_count"], &told[4].key), (&json!(3), &Some(json!({"id": "7:20"}))));
+    assert_eq!(ended["data_collections"], json!([{"data_collection": "public.orders", "event_count": 3}]));
+    // Messages of the log: in a transaction one more of its events, alone none.
+    let message = |xid, number| LogMessage {
+        prefix: "app".into(),
+        content: "x".into(),
+        position: Position::new(30, 0),
+        number,
+        committed_at: 3_000,
+        xid,
+    };
+    let told = [message(None, 0), message(Some(8), 1), message(Some(8), 2)].map(|message| {
+        let (key, value) = native::encode_log_message(&message);
+        Message { topic: topic::MESSAGES.into(), partition: 0, key, value, timestamp: 3_000 }
+    });
+    bus.append([&told[..], &messages(&[of(30, 0)])].concat(), checkpoint(30)).await?;
+    let log = read("tx.message", 3);
+    assert_eq!(log[0].key, Some(json!({"prefix": "app"})));
+    let value = |at: usize| log[at].value.as_ref().unwrap();
+    assert_eq!((&value(0)["op"], &value(0)["message"]), (&json!("m"), &json!({"prefix": "app", "content": "eA=="})));
+    assert_eq!(value(0)["transaction"], Value::Null);
+    assert_eq!(value(2)["transaction"], json!({"id": "8:30", "total_order": 2, "data_collection_order": 2}));
+    let last = read("tx.transaction", 7);
+    let ended = &last[6].value.as_ref().unwrap()["data_collections"];
+    assert_eq!(ended[1], json!({"data_collection": "LOGICAL_DECODING_MESSAGE", "event_count": 2}));
+    // Sinks are told of the tables alone.
+    let delivered = delivered(&bus, 30).await?;
+    assert!(delivered.iter().all(|message| &*message.topic == "public.orders"));
     Ok(())
 }

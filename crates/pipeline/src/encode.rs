@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tidewire_change::{topic, Change, Checkpoint, Key, Message, Op, Result, Schema, SchemaId};
+use tidewire_change::{topic, Change, Checkpoint, Key, LogMessage, Message, Op, Result, Schema, SchemaId};
 use tidewire_connector::{ChangeBatch, Credit};
 use tidewire_envelope::native;
 use tidewire_flow::{change_key, partition};
@@ -98,16 +98,23 @@ impl Encoder {
                 &mut arena,
             );
         }
+        let mut log = batch.messages.iter().peekable();
+        let mut passed = 0;
         for same_table in batch.changes.chunk_by(|a, b| Arc::ptr_eq(&a.schema, &b.schema)) {
             let address = self.meet(&same_table[0], book, meters, &mut arena);
             let table = &self.tables[&address];
             let before = arena.buffer.len();
             for change in same_table {
+                while let Some((_, message)) = log.next_if(|(before, _)| *before <= passed) {
+                    arena.write_log_message(message);
+                }
+                passed += 1;
                 arena.write(change, table, self.partitions)?;
                 count_commit(&mut commits, change);
             }
             table.meter.add(same_table.len() as u64, (arena.buffer.len() - before) as u64);
         }
+        log.for_each(|(_, message)| arena.write_log_message(message));
         let mut bytes = arena.buffer.len();
         let mut messages = arena.finish();
         for rejected in &batch.rejected {
@@ -183,6 +190,17 @@ impl Arena {
         self.buffer.extend_from_slice(&value);
         let (key, value) = (start..middle, middle..self.buffer.len());
         self.spans.push(Span { topic: topic::SCHEMAS.into(), partition: 0, key, value, timestamp });
+    }
+
+    fn write_log_message(&mut self, message: &LogMessage) {
+        let (key, value) = native::encode_log_message(message);
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&key);
+        let middle = self.buffer.len();
+        self.buffer.extend_from_slice(&value);
+        let (key, value) = (start..middle, middle..self.buffer.len());
+        let (topic, timestamp) = (topic::MESSAGES.into(), message.committed_at);
+        self.spans.push(Span { topic, partition: 0, key, value, timestamp });
     }
 
     fn finish(self) -> Vec<Message> {

@@ -144,7 +144,11 @@ fn modes(args: &TopicRead) -> Result<Modes> {
                 .hint(format!("they are: {}", Modes::PROPERTIES.join(", "))));
         }
     }
-    Ok(modes)
+    match modes.transactions {
+        true => Err(Error::invalid("one topic doesn't tell where a change stands in its transaction")
+            .hint("leave provide.transaction.metadata out: it is for bus.kafka.properties")),
+        false => Ok(modes),
+    }
 }
 
 /// Turns messages into JSON lines.

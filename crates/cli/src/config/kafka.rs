@@ -140,6 +140,9 @@ fn debezium(section: &Section) -> Result<Option<DebeziumForm>> {
             return Err(section.bad("properties", &format!("{property} is JSON's: Avro's schemas are in the registry")));
         }
     }
+    if is_avro && modes.transactions {
+        return Err(section.bad("properties", "says provide.transaction.metadata: transactions are told in JSON only"));
+    }
     Ok((format != "native").then_some(DebeziumForm { modes, registry }))
 }
 

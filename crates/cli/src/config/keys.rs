@@ -153,6 +153,12 @@ const SOURCE_POSTGRES: &[Key] = &[
     )
     .default("10s"),
     key(
+        "messages",
+        Kind::Texts,
+        "Messages in the log (pg_logical_emit_message) that are told, by their prefixes with `*` for any run of characters: each is a message with op `m` \
+         in the topic `{topic_prefix}.message`. Only for `bus.kafka` with `format: debezium-json`. Without this: none.",
+    ),
+    key(
         "signals",
         Kind::Section(SIGNALS),
         "By what ways a running pipeline can be asked to read tables again, as Debezium is by its signals (docs/debezium.md). Without this: by \

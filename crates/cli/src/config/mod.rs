@@ -100,6 +100,8 @@ pub struct PostgresSource {
     pub readers: usize,
     pub heartbeat: Duration,
     pub signals: Option<Signals>,
+    /// Prefixes of messages in the log that are told.
+    pub messages: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -215,6 +217,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
     }
     let bus = bus(&root, folder, &name)?;
     signals::topic_has_a_place(&root, &source, &bus)?;
+    messages_are_written(&root, &source, &bus)?;
     let commit_interval = root.duration("commit_interval")?;
     if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&commit_interval) {
         return Err(root.bad("commit_interval", "must lie between 1ms and 1h"));
@@ -275,6 +278,7 @@ fn postgres_source(section: &Section, folder: &Path) -> Result<PostgresSource> {
         readers: section.count("readers")? as usize,
         heartbeat,
         signals: section.section("signals")?.map(|section| signals::signals(&section, folder)).transpose()?,
+        messages: section.texts("messages")?.unwrap_or_default(),
     })
 }
 
@@ -286,6 +290,19 @@ fn bus(root: &Section, folder: &Path, name: &str) -> Result<Bus> {
         }
         ("kafka", _) => Err(root.bad("journal", "says nothing here: `bus` takes the journal's place")),
         (other, _) => unreachable!("the table of keys has no bus `{other}`"),
+    }
+}
+
+/// Messages of the log are for whoever reads Debezium's topics.
+fn messages_are_written(root: &Section, source: &SourceConfig, bus: &Bus) -> Result<()> {
+    let is_json = |kafka: &KafkaConfig| kafka.debezium.as_ref().is_some_and(|form| form.registry.is_none());
+    let is_json = matches!(bus, Bus::Kafka(kafka) if is_json(kafka));
+    match source {
+        SourceConfig::Postgres(source) if !source.messages.is_empty() && !is_json => {
+            let what = "has `postgres.messages`, which are written only by `bus.kafka` with `format: debezium-json`";
+            Err(root.bad("source", what))
+        }
+        _ => Ok(()),
     }
 }
 

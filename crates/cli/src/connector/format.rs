@@ -1,6 +1,6 @@
 //! How values are written, and which rows are read at first.
 
-use super::{becomes, is_default, refused, same, Fate};
+use super::{becomes, refused, same, Fate};
 use tidewire_change::Result;
 use tidewire_envelope::debezium::Modes;
 
@@ -33,8 +33,6 @@ pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
         "key.converter" | "value.converter" if value == json => same("JSON"),
         "key.converter" | "value.converter" => refused(format!("{value}: only JSON is written")),
         "tombstones.on.delete" => same("tombstones follow deletes"),
-        "provide.transaction.metadata" if is_default(value) => same("the default"),
-        "provide.transaction.metadata" => refused("no transaction block and topic are written"),
         "skipped.operations" if matches!(value, "t" | "none" | "") => same("every operation is told, truncates too"),
         "skipped.operations" => refused("every operation is told"),
         "topic.delimiter" if value == "." => same("the default"),

@@ -1,6 +1,7 @@
 //! A Debezium connector's JSON as a configuration of ours: a translation of text, nothing is connected to.
 
 mod format;
+mod messages;
 mod properties;
 mod signals;
 mod tables;
@@ -138,6 +139,12 @@ impl Translation {
             return Ok(fate);
         }
         if let Some(fate) = self.signals().fate(property) {
+            return Ok(fate);
+        }
+        if property == "topic.transaction" {
+            return Ok(topics::transaction(value, &self.given));
+        }
+        if let Some(fate) = messages::fate(property, value, &self.given, self.brokers.is_some()) {
             return Ok(fate);
         }
         // Without Kafka there are no topics to be made.
@@ -307,6 +314,11 @@ impl Translation {
         }
         if let Some(ms) = self.heartbeat_ms {
             let _ = writeln!(out, "    heartbeat: {ms}ms");
+        }
+        let prefixes = messages::prefixes(&self.given).filter(|_| self.brokers.is_some()).unwrap_or_default();
+        if !prefixes.is_empty() {
+            let prefixes: Vec<String> = prefixes.iter().map(|prefix| text(prefix)).collect();
+            let _ = writeln!(out, "    messages: [{}]", prefixes.join(", "));
         }
         out.push_str(&self.signals().yaml());
         match (&self.brokers, &self.prefix) {

@@ -23,8 +23,7 @@ const KNOWN: &[(&str, Kind, &str)] = &[
     ("heartbeat.action.query", NoMeaning, "heartbeats are written into the log by themselves"),
     ("topic.heartbeat.*", NoMeaning, "no heartbeat topic is written"),
     ("topic.cache.size", NoMeaning, "names of topics are made once a table"),
-    ("topic.transaction", NoMeaning, "no transaction topic is written"),
-    ("transaction.metadata.factory", ChangesData, "no transaction topic is written"),
+    ("transaction.metadata.factory", ChangesData, "transactions are told in Debezium's own form"),
     ("transaction.boundary", NoMeaning, "an append holds whole source transactions"),
     ("exactly.once.support", NoMeaning, "an append and its checkpoint are one transaction always"),
     (
@@ -78,7 +77,6 @@ const KNOWN: &[(&str, Kind, &str)] = &[
     ("column.propagate.source.type", ChangesData, "schemas don't tell the source's types"),
     ("datatype.propagate.source.type", ChangesData, "schemas don't tell the source's types"),
     ("message.key.columns", ChangesData, "keys are those of the tables"),
-    ("message.prefix.*", ChangesData, "logical messages aren't captured"),
     ("schema.name.adjustment.mode", ChangesData, "names stay as they are"),
     ("field.name.adjustment.mode", ChangesData, "names stay as they are"),
     ("sanitize.field.names", ChangesData, "names stay as they are"),

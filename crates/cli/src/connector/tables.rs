@@ -92,6 +92,18 @@ fn pieces(regex: &str) -> Option<Vec<Piece>> {
     (!found.is_empty()).then_some(found)
 }
 
+/// One expression on a name of one part; none where `*` can't say it.
+pub(super) fn plain(regex: &str) -> Option<String> {
+    let pieces = pieces(regex.trim().trim_start_matches('^').trim_end_matches('$'))?;
+    let text = |piece: &Piece| match piece {
+        Piece::Letter('*') => None,
+        Piece::Letter(c) => Some(*c),
+        Piece::Dot => Some('.'),
+        Piece::Anything => Some('*'),
+    };
+    pieces.iter().map(text).collect()
+}
+
 fn pattern(regex: &str) -> Option<String> {
     let pieces = pieces(regex)?;
     match pieces.iter().position(|piece| *piece == Piece::Dot) {

@@ -54,7 +54,7 @@ fn the_form_of_put_and_brokers_are_taken_too() {
         "brokers: \"k1:9092,k2:9092\"\n    topic_prefix: \"x$${y}\"\n    format: debezium-json\n",
         "    partitions: 3\n    retention: 86400000ms\n    cleanup: delete\n",
         "    properties:\n      decimal.handling.mode: \"string\"\n#",
-        "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n",
+        "slot: \"debezium\"\n    publication: \"mine\"\n    failover: true\n    readers: 4\n    heartbeat: 5000ms\n    messages: [\"*\"]\n",
         "/postgres?sslmode=verify-full\"\n",
     ] {
         assert!(plan.yaml.contains(line), "{line}\n{}", plan.yaml);
@@ -74,7 +74,6 @@ fn nothing_is_dropped_silently() {
         ("decimal.handling.mode", "nonsense"),
         ("value.converter", "io.confluent.connect.avro.AvroConverter"),
         ("transforms.unwrap.type", UNWRAP),
-        ("provide.transaction.metadata", "true"),
         ("message.key.columns", "public.t:c"),
         ("skipped.operations", "d"),
         ("topic.delimiter", "_"),
@@ -89,6 +88,33 @@ fn nothing_is_dropped_silently() {
     }
     assert!(matches!(fate("decimal.handling.mode", "string"), Fate::Becomes(_)));
     assert!(matches!(fate("decimal.handling.mode", "precise"), Fate::Same(_)));
+}
+
+#[test]
+fn transactions_are_told_where_a_connector_tells_them() {
+    let told =
+        plan(&with(r#""provide.transaction.metadata": "true", "topic.transaction": "transaction""#), Some("k:1"))
+            .unwrap();
+    assert_eq!(told.refused(), 0);
+    assert!(told.yaml.contains("    properties:\n      provide.transaction.metadata: \"true\"\n"), "{}", told.yaml);
+    let named =
+        plan(&with(r#""provide.transaction.metadata": "true", "topic.transaction": "tx""#), Some("k:1")).unwrap();
+    assert_eq!(named.refused(), 1);
+    assert!(matches!(fate("topic.transaction", "tx"), Fate::NoMeaning(_)));
+}
+
+#[test]
+fn messages_of_the_log_are_told_by_their_prefixes() {
+    let of = |list: &str| plan(&with(&format!("\"message.prefix.include.list\": \"{list}\"")), Some("k:1")).unwrap();
+    assert!(
+        of("app, mine\\\\..*").yaml.contains("    messages: [\"app\", \"mine.*\"]\n"),
+        "{}",
+        of("app, mine\\\\..*").yaml
+    );
+    assert_eq!(of("a|b").refused(), 1);
+    let without = plan(&with("\"message.prefix.exclude.list\": \"x\""), Some("k:1")).unwrap();
+    assert_eq!(without.refused(), 1);
+    assert!(matches!(fate("message.prefix.include.list", "x"), Fate::NoMeaning(_)), "without Kafka there is no topic");
 }
 
 #[test]

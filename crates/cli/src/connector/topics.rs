@@ -2,6 +2,18 @@
 
 use super::{becomes, refused, same, Fate};
 
+/// `topic.transaction`: what stands behind the prefix.
+pub(super) fn transaction(value: &str, given: &[(String, String)]) -> Fate {
+    let is_told = |(property, value): &(String, String)| {
+        property == "provide.transaction.metadata" && value.eq_ignore_ascii_case("true")
+    };
+    match value {
+        "transaction" => same("the default"),
+        _ if given.iter().any(is_told) => refused("the topic of transactions is called transaction"),
+        _ => Fate::NoMeaning("transactions aren't told".into()),
+    }
+}
+
 /// What becomes of the property, and the key with its value; none where it isn't one of these.
 pub(super) fn creation(property: &str, value: &str) -> Option<(Fate, Option<(&'static str, String)>)> {
     let key = match property.strip_prefix("topic.creation.default.")? {

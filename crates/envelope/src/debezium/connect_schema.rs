@@ -24,13 +24,14 @@ pub(super) fn push_envelope(topic: &str, schema: &Schema, shapes: &[Shape], out:
         out.push(b',');
     }
     out.extend_from_slice(SOURCE.as_bytes());
+    out.extend_from_slice(TRANSACTION.as_bytes());
     out.extend_from_slice(TAIL.as_bytes());
     out.extend_from_slice(b"],\"optional\":false,\"name\":");
     push_string(format!("{topic}.Envelope").as_bytes(), out);
     out.extend_from_slice(b",\"version\":2}");
 }
 
-const SOURCE: &str = concat!(
+pub(super) const SOURCE: &str = concat!(
     r#"{"type":"struct","fields":[{"type":"string","optional":false,"field":"version"},"#,
     r#"{"type":"string","optional":false,"field":"connector"},{"type":"string","optional":false,"field":"name"},"#,
     r#"{"type":"int64","optional":false,"field":"ts_ms"},"#,
@@ -46,11 +47,14 @@ const SOURCE: &str = concat!(
     r#""optional":false,"name":"io.debezium.connector.postgresql.Source","version":1,"field":"source"},"#,
 );
 
-const TAIL: &str = concat!(
+pub(super) const TRANSACTION: &str = concat!(
     r#"{"type":"struct","fields":[{"type":"string","optional":false,"field":"id"},"#,
     r#"{"type":"int64","optional":false,"field":"total_order"},"#,
     r#"{"type":"int64","optional":false,"field":"data_collection_order"}],"#,
     r#""optional":true,"name":"event.block","version":1,"field":"transaction"},"#,
+);
+
+const TAIL: &str = concat!(
     r#"{"type":"string","optional":false,"field":"op"},{"type":"int64","optional":true,"field":"ts_ms"},"#,
     r#"{"type":"int64","optional":true,"field":"ts_us"},{"type":"int64","optional":true,"field":"ts_ns"},"#,
     r#"{"type":"array","items":{"type":"string","optional":false},"optional":true,"field":"unavailable"},"#,

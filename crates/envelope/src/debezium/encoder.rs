@@ -3,7 +3,9 @@
 use super::connect_schema::{push_envelope, push_key};
 use super::json::{push_base64, push_integer, push_string};
 use super::modes::{BinaryMode, HstoreMode, Modes};
+use super::origin::{push_times, At, SourceParts};
 use super::shape::{Clock, Meaning, Shape};
+use super::transactions::Block;
 use super::write::{push_value, Written};
 use super::Origin;
 use std::borrow::Cow;
@@ -50,37 +52,6 @@ impl Column {
     /// `"name"`
     fn name(&self) -> &[u8] {
         &self.head[1..self.head.len() - 1]
-    }
-}
-
-/// The pieces of `source` between the numbers.
-struct SourceParts {
-    to_ts_ms: Vec<u8>,
-    streamed_to_sequence: Vec<u8>,
-    read_to_sequence: Vec<u8>,
-    from_ts_ns: Vec<u8>,
-}
-
-impl SourceParts {
-    fn new(origin: &Origin<'_>, table: &TableName) -> SourceParts {
-        let mut to_ts_ms = b",\"source\":{\"version\":".to_vec();
-        push_string(origin.version.as_bytes(), &mut to_ts_ms);
-        to_ts_ms.extend_from_slice(b",\"connector\":\"postgresql\",\"name\":");
-        push_string(origin.name.as_bytes(), &mut to_ts_ms);
-        to_ts_ms.extend_from_slice(b",\"ts_ms\":");
-        let to_sequence = |snapshot: &str| {
-            let mut part = format!(",\"snapshot\":\"{snapshot}\",\"db\":").into_bytes();
-            push_string(origin.database.as_bytes(), &mut part);
-            part.extend_from_slice(b",\"sequence\":\"[\\\"");
-            part
-        };
-        let mut from_ts_ns = b",\"schema\":".to_vec();
-        push_string(table.schema.as_bytes(), &mut from_ts_ns);
-        from_ts_ns.extend_from_slice(b",\"table\":");
-        push_string(table.name.as_bytes(), &mut from_ts_ns);
-        from_ts_ns.extend_from_slice(b",\"txId\":");
-        let (streamed_to_sequence, read_to_sequence) = (to_sequence("false"), to_sequence("incremental"));
-        SourceParts { to_ts_ms, streamed_to_sequence, read_to_sequence, from_ts_ns }
     }
 }
 
@@ -191,6 +162,11 @@ impl Encoder {
 
     /// Appends the message's value. `processed_at`: microseconds since 1970 UTC, Debezium's `ts_ms`.
     pub fn value(&self, change: &Change, processed_at: i64, out: &mut Vec<u8>) {
+        self.value_in(change, None, processed_at, out);
+    }
+
+    /// The same, with the change's place in its transaction.
+    pub fn value_in(&self, change: &Change, block: Option<&Block>, processed_at: i64, out: &mut Vec<u8>) {
         out.reserve(self.value_head.len() + 1024);
         out.extend_from_slice(&self.value_head);
         let (mut before, mut after) = (Notes::default(), Notes::default());
@@ -198,8 +174,14 @@ impl Encoder {
         self.push_row(change.before.as_ref(), change.op == Op::Delete, &mut before, out);
         out.extend_from_slice(b",\"after\":");
         self.push_row(change.after.as_ref(), false, &mut after, out);
-        self.push_source(change, out);
-        out.extend_from_slice(b",\"transaction\":null,\"op\":\"");
+        let (is_read, committed_at) = (change.op == Op::Read, change.committed_at);
+        self.source.push(&At { position: change.position, committed_at, is_read, xid: change.xid }, out);
+        out.extend_from_slice(b",\"transaction\":");
+        match block {
+            Some(block) => block.push(out),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b",\"op\":\"");
         out.push(change.op.letter() as u8);
         out.extend_from_slice(b"\",\"ts_ms\":");
         push_times(processed_at, b",\"ts_us\":", out);
@@ -260,35 +242,6 @@ impl Encoder {
         out.push(b'}');
     }
 
-    fn push_source(&self, change: &Change, out: &mut Vec<u8>) {
-        let (position, us, read) = (change.position, change.committed_at, change.op == Op::Read);
-        let parts = &self.source;
-        out.extend_from_slice(&parts.to_ts_ms);
-        push_integer(us.div_euclid(1000), out);
-        out.extend_from_slice(if read { &parts.read_to_sequence } else { &parts.streamed_to_sequence });
-        let mut commit = itoa::Buffer::new();
-        let commit = commit.format(position.commit).as_bytes();
-        let mut ordinal = itoa::Buffer::new();
-        let ordinal = ordinal.format(position.ordinal).as_bytes();
-        out.extend_from_slice(commit);
-        out.extend_from_slice(b"\\\",\\\"");
-        out.extend_from_slice(ordinal);
-        out.extend_from_slice(b"\\\"]\",\"ts_us\":");
-        push_times_from_micros(us, out);
-        out.extend_from_slice(&parts.from_ts_ns);
-        match change.xid.filter(|_| !read) {
-            Some(xid) => push_integer(i64::from(xid), out),
-            None => out.extend_from_slice(b"null"),
-        }
-        out.extend_from_slice(b",\"lsn\":");
-        out.extend_from_slice(if read { b"null" } else { commit });
-        out.extend_from_slice(b",\"xmin\":null,\"origin\":null,\"origin_lsn\":null,\"commit_lsn\":");
-        out.extend_from_slice(commit);
-        out.extend_from_slice(b",\"ordinal\":");
-        out.extend_from_slice(ordinal);
-        out.push(b'}');
-    }
-
     fn push_notes(&self, prefix: &str, notes: &Notes<'_>, out: &mut Vec<u8>) {
         if notes.looks_unavailable || !notes.unavailable.is_empty() {
             self.open(prefix, "unavailable", out);
@@ -336,20 +289,6 @@ impl Encoder {
         }
         out.push(b'}');
     }
-}
-
-/// Milliseconds, then `between`, then microseconds and nanoseconds.
-fn push_times(micros: i64, between: &[u8], out: &mut Vec<u8>) {
-    push_integer(micros.div_euclid(1000), out);
-    out.extend_from_slice(between);
-    push_times_from_micros(micros, out);
-}
-
-fn push_times_from_micros(micros: i64, out: &mut Vec<u8>) {
-    push_integer(micros, out);
-    out.extend_from_slice(b",\"ts_ns\":");
-    let nanos = i128::from(micros) * 1000;
-    out.extend_from_slice(itoa::Buffer::new().format(nanos).as_bytes());
 }
 
 /// What Debezium writes for a value that the log didn't carry.

@@ -65,6 +65,8 @@ pub struct Modes {
     pub key_schemas: bool,
     /// `value.converter.schemas.enable`.
     pub value_schemas: bool,
+    /// `provide.transaction.metadata`.
+    pub transactions: bool,
     /// Not Debezium's: booleans, integers and floats as JSON has them, every other value as the source's own text. For people.
     pub source_text: bool,
 }
@@ -83,6 +85,7 @@ impl Default for Modes {
             tombstones: true,
             key_schemas: false,
             value_schemas: false,
+            transactions: false,
             source_text: false,
         }
     }
@@ -95,7 +98,7 @@ impl Modes {
     }
 
     /// The properties that `set` knows, under Debezium's and Connect's names.
-    pub const PROPERTIES: [&'static str; 11] = [
+    pub const PROPERTIES: [&'static str; 12] = [
         "decimal.handling.mode",
         "time.precision.mode",
         "binary.handling.mode",
@@ -107,11 +110,12 @@ impl Modes {
         "tombstones.on.delete",
         "key.converter.schemas.enable",
         "value.converter.schemas.enable",
+        "provide.transaction.metadata",
     ];
 
     /// Every property with its value, as `set` takes it: who has them reads what was written by these modes.
-    pub fn properties(&self) -> [(&'static str, String); 11] {
-        let [decimal, time, binary, hstore, interval, placeholder, money, unknown, tombstones, key, value] =
+    pub fn properties(&self) -> [(&'static str, String); 12] {
+        let [decimal, time, binary, hstore, interval, placeholder, money, unknown, tombstones, key, value, transactions] =
             Self::PROPERTIES;
         let decimals = match self.decimal {
             DecimalMode::Precise => "precise",
@@ -147,6 +151,7 @@ impl Modes {
             (tombstones, self.tombstones.to_string()),
             (key, self.key_schemas.to_string()),
             (value, self.value_schemas.to_string()),
+            (transactions, self.transactions.to_string()),
         ]
     }
 
@@ -180,6 +185,7 @@ impl Modes {
             "tombstones.on.delete" => self.tombstones = flag()?,
             "key.converter.schemas.enable" => self.key_schemas = flag()?,
             "value.converter.schemas.enable" => self.value_schemas = flag()?,
+            "provide.transaction.metadata" => self.transactions = flag()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -236,6 +242,7 @@ mod tests {
             ("tombstones.on.delete", "false true"),
             ("key.converter.schemas.enable", "false true"),
             ("value.converter.schemas.enable", "false true"),
+            ("provide.transaction.metadata", "false true"),
         ];
         for (property, values) in values {
             for value in values.split(' ') {

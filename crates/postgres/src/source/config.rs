@@ -16,6 +16,8 @@ pub struct Config {
     pub slot: String,
     /// A publication of the user's own, which is used as it is; none: `tidewire_<name>`, made and kept by us.
     pub publication: Option<String>,
+    /// Prefixes of messages in the log that are told, with `*` for any run of characters; empty: none is.
+    pub messages: Vec<String>,
     /// The table whose new rows are signals. It has to be among those that are followed.
     pub signals: Option<tidewire_change::TableName>,
     /// Connections for placed reads.
@@ -50,6 +52,7 @@ impl Config {
             tables: Vec::new(),
             except: Vec::new(),
             publication: None,
+            messages: Vec::new(),
             signals: None,
             readers: 2,
             chunk_bytes: 8 << 20,
@@ -72,11 +75,19 @@ impl Config {
         is_named && !self.except.iter().any(|pattern| pattern.matches(table))
     }
 
+    pub(super) fn tells(&self, prefix: &[u8]) -> bool {
+        let Ok(prefix) = std::str::from_utf8(prefix) else { return false };
+        prefix != OWN_PREFIX && self.messages.iter().any(|pattern| super::pattern::is_like(pattern, prefix))
+    }
+
     /// The tables are those of the user's publication.
     pub(super) fn follows_publication(&self) -> bool {
         self.publication.is_some() && self.tables.is_empty()
     }
 }
+
+/// Of our own messages in the log.
+pub(super) const OWN_PREFIX: &str = "tidewire";
 
 /// `tidewire_<name>`; slot names hold lower-case letters, digits and underscores only, at most 63 of them.
 fn own_name(name: &str) -> String {

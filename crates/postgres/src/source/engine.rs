@@ -2,6 +2,7 @@
 //! makes batches of them.
 
 use super::admin::{Answer, Ask};
+use super::config;
 use super::contract::Promise;
 use super::decode::{self, Message};
 use super::placed::ledger::TableRead;
@@ -15,7 +16,7 @@ use super::tables::{Table, Tables};
 use super::watch::Reread;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Change, Checkpoint, Position, Result, Schema};
+use tidewire_change::{Change, Checkpoint, LogMessage, Position, Result, Schema};
 use tidewire_connector::{ChangeBatch, Credit};
 use tidewire_pgwire::ReplicationMessage;
 use tokio::sync::mpsc;
@@ -68,10 +69,17 @@ pub(super) struct Engine {
 #[derive(Default)]
 pub(super) struct Batch {
     pub changes: Vec<Change>,
+    pub messages: Vec<(usize, LogMessage)>,
     pub credit: Credit,
     pub bytes: usize,
     /// The checkpoint is worth a batch of its own.
     pub is_due: bool,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.messages.is_empty()
+    }
 }
 
 pub(super) struct Timers {
@@ -128,7 +136,7 @@ impl Engine {
                 if !self.flush().await? {
                     return Ok(());
                 }
-            } else if self.batch.changes.is_empty() {
+            } else if self.batch.is_empty() {
                 // What was read led to nothing that goes out: nobody else would give its credit back.
                 self.batch.credit = Credit::none();
                 self.batch.bytes = 0;
@@ -182,7 +190,8 @@ impl Engine {
         };
         let message = decode::decode(payload)?;
         let is_row = matches!(message, Message::Insert { .. } | Message::Update { .. } | Message::Delete { .. });
-        let mut to = Context { tables: &mut self.tables, reads: &mut self.reads, changes: &mut self.batch.changes };
+        let Engine { tables, reads, batch: Batch { changes, messages, .. }, shared, .. } = self;
+        let mut to = Context { tables, reads, changes, messages, config: &shared.config };
         let next = self.stream.apply(message, &mut to)?;
         if is_row {
             return Ok(());
@@ -207,7 +216,7 @@ impl Engine {
                     keep
                 });
             }
-            Next::Logical { lsn, prefix, content } if prefix == "tidewire" => {
+            Next::Logical { lsn, prefix, content } if prefix == config::OWN_PREFIX => {
                 // Where the message ends, and so where the next commit may lie.
                 self.place.lsn = self.place.lsn.max(lsn);
                 self.position = self.position.max(self.before(lsn));
@@ -215,7 +224,8 @@ impl Engine {
                 self.complete_through = self.complete_through.max(time.unwrap_or(0));
                 self.batch.is_due = true;
             }
-            Next::Logical { lsn, .. } => {
+            Next::Logical { lsn, prefix, content } => {
+                self.message_alone(lsn, prefix, content);
                 self.place.lsn = self.place.lsn.max(lsn);
                 self.idle(lsn);
             }
@@ -239,7 +249,7 @@ impl Engine {
     }
 
     /// The place just before an LSN: a commit right at it is still to come.
-    fn before(&self, lsn: u64) -> Position {
+    pub(super) fn before(&self, lsn: u64) -> Position {
         Position::end_of(lsn.saturating_sub(1).saturating_add(self.place.base))
     }
 
@@ -257,7 +267,7 @@ impl Engine {
     }
 
     fn has_output(&self) -> bool {
-        !self.batch.changes.is_empty() || (self.batch.is_due && self.stream.transaction.is_none())
+        !self.batch.is_empty() || (self.batch.is_due && self.stream.transaction.is_none())
     }
 
     /// Hands the batch on; between two transactions with a checkpoint. Requests are answered while nobody takes it. False:
@@ -283,6 +293,7 @@ impl Engine {
         room.send(Ok(ChangeBatch {
             announced,
             changes: batch.changes,
+            messages: batch.messages,
             checkpoint,
             credit: batch.credit,
             ..ChangeBatch::default()

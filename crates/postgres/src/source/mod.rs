@@ -26,6 +26,7 @@ mod contract;
 mod decode;
 mod engine;
 mod facts;
+mod messages;
 #[cfg(feature = "fuzz")]
 pub mod outside;
 mod ownership;

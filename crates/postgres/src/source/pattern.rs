@@ -60,6 +60,11 @@ fn bad(text: &str, why: &str) -> Error {
         .hint("patterns look like shop.orders, shop.* or \"Sales.EU\".orders")
 }
 
+/// Does the name match, `*` standing for any run of characters?
+pub(super) fn is_like(pattern: &str, name: &str) -> bool {
+    Part { pieces: pattern.split('*').map(str::to_owned).collect() }.matches(name)
+}
+
 impl Part {
     /// The part at the front of `text`, and what comes after it.
     fn take<'a>(text: &'a str, whole: &str) -> Result<(Part, &'a str)> {

@@ -4,6 +4,7 @@
 //! So it doesn't depend on what we know of a table: a replay gives the same ordinals, whatever the catalog says by then.
 
 use super::binding::{same_key, Binding};
+use super::config::Config;
 use super::decode::{Message, Old, RelationMessage};
 use super::facts::lsn_text;
 use super::placed::ledger::TableRead;
@@ -14,7 +15,7 @@ use super::tables::Tables;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidewire_change::{Change, Error, Key, Op, Position, Result, Row};
+use tidewire_change::{Change, Error, Key, LogMessage, Op, Position, Result, Row};
 
 /// A transaction's changes of one table that are gathered for shifts; above this they go on as they come, and the table is
 /// read again.
@@ -31,6 +32,8 @@ pub(super) struct Transaction {
     /// It was streamed before the checkpoint.
     pub skip: bool,
     pub has_changes: bool,
+    /// Messages of the log in it that were told.
+    messages: u32,
     shifts: HashMap<u32, Shifts<Change>>,
     shift_bytes: usize,
 }
@@ -67,6 +70,8 @@ pub(super) struct Context<'a> {
     pub tables: &'a mut Tables,
     pub reads: &'a mut Reads,
     pub changes: &'a mut Vec<Change>,
+    pub messages: &'a mut Vec<(usize, LogMessage)>,
+    pub config: &'a Config,
 }
 
 impl Stream {
@@ -111,9 +116,23 @@ impl Stream {
             Message::Logical { transactional: false, lsn, prefix, content } => {
                 return Ok(Next::Logical { lsn, prefix, content })
             }
-            Message::Logical { .. } | Message::Ignored => {}
+            Message::Logical { prefix, content, .. } => self.message(prefix, content, to),
+            Message::Ignored => {}
         }
         Ok(Next::Nothing)
+    }
+
+    /// A message that somebody put into the transaction. It moves no other's place.
+    fn message(&mut self, prefix: Bytes, content: Bytes, to: &mut Context<'_>) {
+        let Some(transaction) = self.transaction.as_mut().filter(|t| !t.skip && to.config.tells(&prefix)) else {
+            return;
+        };
+        let Transaction { position, committed_at, xid, .. } = *transaction;
+        transaction.messages += 1;
+        transaction.has_changes = true;
+        let number = transaction.messages;
+        to.messages
+            .push((to.changes.len(), LogMessage { prefix, content, position, number, committed_at, xid: Some(xid) }));
     }
 
     /// Counts the message; gives what it is to be made with, unless it isn't for us.

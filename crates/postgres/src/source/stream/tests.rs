@@ -4,6 +4,11 @@ use super::*;
 use crate::catalog;
 use tidewire_change::Datum;
 
+fn config() -> Config {
+    let connection = tidewire_pgwire::Config::parse("postgres://u@h/d").unwrap();
+    Config { messages: vec!["app.*".into()], ..Config::new(connection, "test", tidewire_connector::Budget::new(0)) }
+}
+
 fn tables(oids: &[u32]) -> Tables {
     let one = |oid: &u32| {
         format!(
@@ -29,8 +34,14 @@ fn tables(oids: &[u32]) -> Tables {
 fn a_servers_clock_that_jumps_back_moves_no_position() {
     let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
     let mut stream = Stream::new(0, 0);
-    let mut changes = Vec::new();
-    let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
+    let mut to = Context {
+        tables: &mut tables,
+        reads: &mut reads,
+        changes: &mut changes,
+        messages: &mut messages,
+        config: &config,
+    };
     for (lsn, committed_at) in [(10, 5_000_000), (20, -5_000_000)] {
         let new = Row::from_datums([Datum::Text(b"1")]);
         stream.apply(Message::Begin { final_lsn: lsn, committed_at, xid: 5 }, &mut to).unwrap();
@@ -47,8 +58,14 @@ fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
     let unreadable = || Message::Unreadable { relation: 1, why: "a row is cut short".into() };
     let (mut tables, mut reads) = (tables(&[1, 2]), Reads::new("1:1:".parse().unwrap(), 10, 1));
     let mut stream = Stream::new(0, 0);
-    let mut changes = Vec::new();
-    let mut to = Context { tables: &mut tables, reads: &mut reads, changes: &mut changes };
+    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
+    let mut to = Context {
+        tables: &mut tables,
+        reads: &mut reads,
+        changes: &mut changes,
+        messages: &mut messages,
+        config: &config,
+    };
     for message in [
         Message::Begin { final_lsn: 9, committed_at: 0, xid: 5 },
         insert(2),
@@ -62,4 +79,43 @@ fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
     let seen: Vec<_> = changes.iter().map(|c| (c.schema.table.name.as_str(), c.position)).collect();
     assert_eq!(seen, [("t2", Position::new(9, 0)), ("t2", Position::new(9, 6))]);
     assert!(tables.by_oid[&1].is_skipped() && tables.by_oid[&2].parked.is_none());
+}
+
+#[test]
+fn messages_in_a_transaction_stand_between_its_changes_and_move_none_of_them() {
+    let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
+    let mut stream = Stream::new(0, 0);
+    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
+    let mut to = Context {
+        tables: &mut tables,
+        reads: &mut reads,
+        changes: &mut changes,
+        messages: &mut messages,
+        config: &config,
+    };
+    let insert = || Message::Insert { relation: 1, new: Row::from_datums([Datum::Text(b"1")]) };
+    let logical = |prefix: &'static str| Message::Logical {
+        transactional: true,
+        lsn: 8,
+        prefix: prefix.as_bytes().into(),
+        content: Bytes::from_static(b"x"),
+    };
+    for message in [
+        Message::Begin { final_lsn: 9, committed_at: 3, xid: 5 },
+        logical("app.a"),
+        insert(),
+        logical("app.b"),
+        logical("app.c"),
+        logical("tidewire"),
+        logical("other"),
+        insert(),
+        Message::Commit { end_lsn: 10 },
+    ] {
+        stream.apply(message, &mut to).unwrap();
+    }
+    let places: Vec<_> = changes.iter().map(|change| change.position).collect();
+    assert_eq!(places, [Position::new(9, 0), Position::new(9, 2)]);
+    let told: Vec<_> = messages.iter().map(|(at, m)| (*at, &m.prefix[..], m.position.ordinal, m.number)).collect();
+    assert_eq!(told, [(0, &b"app.a"[..], 0, 1), (1, &b"app.b"[..], 2, 2), (1, &b"app.c"[..], 2, 3)]);
+    assert!(messages.iter().all(|(_, message)| message.xid == Some(5) && message.committed_at == 3));
 }
