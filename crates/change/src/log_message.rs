@@ -11,7 +11,7 @@ pub struct LogMessage {
     pub position: Position,
     /// Tells it from others at that position: how many were before it in its transaction.
     pub number: u32,
-    /// Microseconds since 1970 UTC; 0: it stands outside of transactions, and isn't known.
+    /// Microseconds since 1970 UTC. Of one outside of transactions, up to when the log had been read by then.
     pub committed_at: i64,
     /// Of its transaction.
     pub xid: Option<u32>,

@@ -232,7 +232,7 @@ const VALUE: &str = concat!(
     r#"{"type":"struct","fields":[{"type":"string","optional":false,"field":"status"},{"type":"string","optional":false,"field":"id"},"#,
     r#"{"type":"int64","optional":true,"field":"event_count"},{"type":"array","items":{"type":"struct","fields":["#,
     r#"{"type":"string","optional":false,"field":"data_collection"},{"type":"int64","optional":false,"field":"event_count"}],"#,
-    r#""optional":false,"name":"event.collection","version":1},"optional":true,"field":"data_collections"},"#,
+    r#""optional":true,"name":"event.collection","version":1},"optional":true,"field":"data_collections"},"#,
     r#"{"type":"int64","optional":false,"field":"ts_ms"}],"optional":false,"#,
     r#""name":"io.debezium.connector.common.TransactionMetadataValue","version":1}"#
 );

@@ -12,7 +12,9 @@ impl Engine {
             return;
         }
         self.position = self.position.max(self.before(lsn));
-        let message = LogMessage { prefix, content, position: self.before(lsn), ..LogMessage::default() };
+        // The log doesn't tell when it was written: behind what had been written by then.
+        let (position, committed_at) = (self.before(lsn), self.complete_through);
+        let message = LogMessage { prefix, content, position, committed_at, ..LogMessage::default() };
         self.batch.messages.push((self.batch.changes.len(), message));
     }
 }
