@@ -38,7 +38,7 @@ impl KafkaBus {
         let runtime = Handle::current();
         let looked = tokio::task::spawn_blocking(move || {
             Admin::new(&config, runtime)?.partitions(&config.topic_prefix)?;
-            crate::writer::is_of_pipeline(&config, whole::state(&config)?.as_ref())?;
+            crate::records::is_of_pipeline(&config, whole::state(&config)?.as_ref())?;
             format::fits(&config, &format::known(&config)?.modes, !whole::tables(&config)?.is_empty())
         });
         looked.await.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))?

@@ -8,6 +8,7 @@
 //! * The header of every message: its number in the append, its time to the microsecond, and of one in JSON its schema and the
 //!   number of its properties.
 
+use crate::config::Config;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -86,6 +87,14 @@ impl State {
             checkpoint: Some(Checkpoint { position, complete_through, resume: value }),
         })
     }
+}
+
+/// One prefix, one pipeline: another one's checkpoint would be taken for our own.
+pub(crate) fn is_of_pipeline(config: &Config, found: Option<&State>) -> Result<()> {
+    let Some(found) = found.filter(|found| found.pipeline != config.pipeline) else { return Ok(()) };
+    let (prefix, owner) = (&config.topic_prefix, &found.pipeline);
+    let message = format!("the topics {prefix}.* belong to the pipeline {owner:?}, not to {:?}", config.pipeline);
+    Err(Error::invalid(message).hint("give each pipeline a topic_prefix of its own"))
 }
 
 /// One append, as readers see it.

@@ -6,7 +6,7 @@ use crate::format::{self, Format};
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{Named, State, CHECKPOINT, CONTROL, FORMATS, PROGRESS, TOPICS};
+use crate::records::{self, Named, State, CHECKPOINT, CONTROL, FORMATS, PROGRESS, TOPICS};
 use crate::sending::{Sending, Slots};
 use crate::to_debezium::ToDebezium;
 use crate::transaction::{self, Books, Broken, Group, Target};
@@ -381,7 +381,7 @@ impl Writer {
     }
 
     fn is_ours(&self, found: Option<&State>) -> Result<()> {
-        is_of_pipeline(&self.config, found)?;
+        records::is_of_pipeline(&self.config, found)?;
         let own = self.config.instance;
         let overtakes = |state: &State| state.instance > own || (self.config.exactly_once && state.instance < own);
         if self.has_claimed && found.is_some_and(overtakes) {
@@ -413,12 +413,4 @@ impl Writer {
         (self.has_claimed, self.was_fenced) = (true, false);
         Ok(())
     }
-}
-
-/// One prefix, one pipeline: another one's checkpoint would be taken for our own.
-pub(crate) fn is_of_pipeline(config: &Config, found: Option<&State>) -> Result<()> {
-    let Some(found) = found.filter(|found| found.pipeline != config.pipeline) else { return Ok(()) };
-    let (prefix, owner) = (&config.topic_prefix, &found.pipeline);
-    let message = format!("the topics {prefix}.* belong to the pipeline {owner:?}, not to {:?}", config.pipeline);
-    Err(Error::invalid(message).hint("give each pipeline a topic_prefix of its own"))
 }
