@@ -49,7 +49,7 @@ pub mod transactions;
 mod unwrapped;
 mod write;
 
-pub use avro::{position_contract, push_position_key, AvroEncoder, Contract, Contracts};
+pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter, Contract, Contracts};
 pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use foreign::{has_key, Absent, Terms};

@@ -101,8 +101,12 @@ pub(crate) struct Headers<'a>(&'a c::rd_kafka_message_t);
 
 impl Headers<'_> {
     pub fn has(&self, name: &CStr) -> bool {
-        // SAFETY: the message lives as long as this value.
-        unsafe { header(self.0, name).is_some() }
+        self.get(name).is_some()
+    }
+
+    pub fn get(&self, name: &CStr) -> Option<&[u8]> {
+        // SAFETY: the message lives as long as this.
+        unsafe { header(self.0, name) }
     }
 }
 

@@ -119,11 +119,11 @@ impl Registry {
     }
 }
 
-fn refused(status: u16, answer: &Value) -> Error {
+pub(crate) fn refused(status: u16, answer: &Value) -> Error {
     let message: String = answer["message"].as_str().unwrap_or_default().chars().take(1000).collect();
     match status {
         401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}"))
-            .hint("set user and password of bus.kafka.registry"),
+            .hint("set user and password of `registry`"),
         400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
         status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
     }

@@ -1,6 +1,8 @@
 //! `quick PART TIMES`: one part of the way of a change, so often, on fixed input. `testbed/bench_quick.py` counts its
-//! instructions: the difference between two numbers of times is what the work itself takes.
+//! instructions: the difference between two numbers of times is what the work itself takes. `quick rates SECONDS`: how many changes a core
+//! writes and reads a second in Debezium's forms.
 
+mod codec;
 #[path = "../../../delta/examples/bench_delta/rows.rs"]
 mod rows;
 
@@ -30,7 +32,8 @@ fn main() -> Result<()> {
         "reduce" => reduce(times),
         "guard" => delta(times, true)?,
         "parquet" => delta(times, false)?,
-        other => panic!("there is no part {other}"),
+        "rates" => codec::rates(&changes(), times)?,
+        other => codec::part(&changes(), other, times)?,
     }
     Ok(())
 }

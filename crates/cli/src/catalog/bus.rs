@@ -1,6 +1,6 @@
 //! What stands between source and sinks: the embedded journal, or Kafka.
 
-use crate::config::{Bus, Config, JournalConfig, KafkaConfig, RegistryConfig, SaslConfig, TlsConfig};
+use crate::config::{Bus, Config, JournalConfig, KafkaConfig, RegistryAddress, RegistryConfig, SaslConfig, TlsConfig};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -209,7 +209,7 @@ pub async fn reach(config: &Config) -> Result<()> {
         Bus::Kafka(settings) => {
             KafkaBus::look(kafka_config(config, settings)?).await?;
             match settings.debezium.as_ref().and_then(|of| of.registry.as_ref()) {
-                Some(registry) => client(registry)?.get("/subjects").await.map(|_| ()),
+                Some(registry) => client(&registry.address)?.get("/subjects").await.map(|_| ()),
                 None => Ok(()),
             }
         }
@@ -269,20 +269,24 @@ fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<kafka::Config
     })
 }
 
-fn client(settings: &RegistryConfig) -> Result<Client> {
-    let user = settings.user.clone().zip(settings.password.as_ref());
-    Client::with_user(&settings.url, user.map(|(user, password)| (user, password.reveal().to_string())))
+fn client(address: &RegistryAddress) -> Result<Client> {
+    let user = address.user.as_ref().map(|(user, password)| (user.clone(), password.reveal().to_string()));
+    Client::with_user(&address.url, user)
+}
+
+/// How a schema registry is asked.
+pub(super) fn ask(address: &RegistryAddress) -> Result<kafka::Ask> {
+    let client = Arc::new(client(address)?);
+    Ok(Arc::new(move |method, path, body| {
+        let client = client.clone();
+        Box::pin(async move { client.ask(method, &path, body.as_ref()).await })
+    }))
 }
 
 /// How the bus asks a schema registry.
 fn registry(settings: &RegistryConfig) -> Result<kafka::Registry> {
-    let client = Arc::new(client(settings)?);
-    let ask: kafka::Ask = Arc::new(move |method, path, body| {
-        let client = client.clone();
-        Box::pin(async move { client.ask(method, &path, body.as_ref()).await })
-    });
     Ok(kafka::Registry {
-        ask,
+        ask: ask(&settings.address)?,
         naming: match settings.naming.as_str() {
             "record" => kafka::Naming::Record,
             "topic-record" => kafka::Naming::TopicRecord,

@@ -1,6 +1,6 @@
 //! Topics of others as the source.
 
-use super::bus::{sasl, tls};
+use super::bus::{ask, sasl, tls};
 use super::connection;
 use crate::config::{Bus, Config, DebeziumSource};
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn settings(config: &Config, source: &DebeziumSource, budget: Budget) -> Result<
         ignores_extra: source.ignores_extra,
         absent_is_null: source.absent_is_null,
         replaces: source.replaces,
+        registry: source.registry.as_ref().map(ask).transpose()?,
         budget,
     })
 }

@@ -1,6 +1,6 @@
 //! `source.debezium`: topics that somebody else writes.
 
-use super::kafka::{self, SaslConfig, TlsConfig};
+use super::kafka::{self, RegistryAddress, SaslConfig, TlsConfig};
 use super::section::Section;
 use crate::catalog;
 use crate::secret::Secret;
@@ -15,6 +15,8 @@ pub struct DebeziumSource {
     pub topics: Vec<String>,
     pub unwrapped: bool,
     pub modes: Modes,
+    /// The topics are in Avro.
+    pub registry: Option<RegistryAddress>,
     pub tables_from: Option<Secret>,
     /// Those of which the columns were given.
     pub tables: Vec<Arc<Schema>>,
@@ -60,6 +62,7 @@ pub fn debezium(section: &Section, folder: &Path) -> Result<DebeziumSource> {
         topics,
         unwrapped: section.flag("unwrapped")?,
         modes,
+        registry: section.section("registry")?.map(|section| kafka::registry_address(&section)).transpose()?,
         tables_from: section.text("tables_from")?.map(Secret::new),
         tables,
         keys,

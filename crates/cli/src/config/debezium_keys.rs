@@ -1,6 +1,6 @@
 //! The keys of `source.debezium`.
 
-use super::kafka_keys::{SASL, TLS};
+use super::kafka_keys::{READ_REGISTRY, SASL, TLS};
 use super::keys::{key, Key, Kind};
 
 pub const SOURCE_DEBEZIUM: &[Key] = &[
@@ -24,6 +24,7 @@ pub const SOURCE_DEBEZIUM: &[Key] = &[
         "Properties of the connector that say how values were written (docs/debezium.md), such as `decimal.handling.mode: string`. \
          Where messages carry schemas these say it.",
     ),
+    key("registry", Kind::Section(READ_REGISTRY), "The topics are in Avro: the schema registry that has their schemas."),
     key(
         "tables_from",
         Kind::Secret,

@@ -36,10 +36,14 @@ pub struct DebeziumForm {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct RegistryConfig {
+pub struct RegistryAddress {
     pub url: String,
-    pub user: Option<String>,
-    pub password: Option<Secret>,
+    pub user: Option<(String, Secret)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegistryConfig {
+    pub address: RegistryAddress,
     /// topic, record or topic-record.
     pub naming: String,
     pub auto_register: bool,
@@ -146,7 +150,16 @@ fn debezium(section: &Section) -> Result<Option<DebeziumForm>> {
     Ok((format != "native").then_some(DebeziumForm { modes, registry }))
 }
 
-pub(super) fn registry(section: &Section) -> Result<RegistryConfig> {
+fn registry(section: &Section) -> Result<RegistryConfig> {
+    Ok(RegistryConfig {
+        address: registry_address(section)?,
+        naming: section.choice("naming")?,
+        auto_register: section.flag("auto_register")?,
+        level: Some(section.choice("level")?).filter(|level| level != "keep"),
+    })
+}
+
+pub(super) fn registry_address(section: &Section) -> Result<RegistryAddress> {
     let (user, password) = (section.text("user")?, section.text("password")?.map(Secret::new));
     if user.is_some() != password.is_some() {
         let lacking = if user.is_some() { "password" } else { "user" };
@@ -155,14 +168,7 @@ pub(super) fn registry(section: &Section) -> Result<RegistryConfig> {
     let url = section.given_text("url")?;
     tidewire_server::registry::Client::new(&url, None)
         .map_err(|error| section.bad("url", &format!("can't be taken: {error}")))?;
-    Ok(RegistryConfig {
-        url,
-        user,
-        password,
-        naming: section.choice("naming")?,
-        auto_register: section.flag("auto_register")?,
-        level: Some(section.choice("level")?).filter(|level| level != "keep"),
-    })
+    Ok(RegistryAddress { url, user: user.zip(password) })
 }
 
 pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {

@@ -80,10 +80,23 @@ const KAFKA: &[Key] = &[
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
 ];
 
-pub(super) const REGISTRY: &[Key] = &[
-    key("url", Kind::Text, "Its address, http://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API.").required(),
-    key("user", Kind::Text, "The name to log in with."),
-    key("password", Kind::Secret, "The password, or the token of `tidewire registry` (with any `user`)."),
+const URL: Key = key(
+    "url",
+    Kind::Text,
+    "Its address, http://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API.",
+)
+.required();
+const USER: Key = key("user", Kind::Text, "The name to log in with.");
+const PASSWORD: Key =
+    key("password", Kind::Secret, "The password, or the token of `tidewire registry` (with any `user`).");
+
+/// One that is only read from.
+pub(super) const READ_REGISTRY: &[Key] = &[URL, USER, PASSWORD];
+
+const REGISTRY: &[Key] = &[
+    URL,
+    USER,
+    PASSWORD,
     key(
         "naming",
         Kind::Choice(&["topic", "record", "topic-record"]),

@@ -17,7 +17,7 @@ mod units;
 mod yaml;
 
 pub use debezium::DebeziumSource;
-pub use kafka::{KafkaConfig, RegistryConfig, SaslConfig, TlsConfig};
+pub use kafka::{KafkaConfig, RegistryAddress, RegistryConfig, SaslConfig, TlsConfig};
 pub use lake::Lake;
 pub use reference::reference;
 pub use signals::{SignalTopic, Signals};

@@ -9,12 +9,15 @@
 //! ```
 
 mod encoder;
+mod foreign;
 mod json;
 mod schema;
+mod to_connect;
 mod value;
 mod walk;
 mod wire;
 
 pub use encoder::{position_contract, push_position_key, AvroEncoder, Contract, Contracts};
+pub use foreign::AvroWriter;
 pub(super) use value::read_avro;
 pub(super) use walk::Walker;

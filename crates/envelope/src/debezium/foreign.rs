@@ -94,13 +94,14 @@ impl Decoder {
         Ok(self.at(op, place, before, after, None))
     }
 
-    /// The delete of a key that a message without a value names. `key`: without its schema.
+    /// The delete of a key that a message without a value names. `key`: JSON, without its schema.
     pub fn delete_of(&mut self, key: &[u8], place: Place) -> Result<Change> {
         let mut slots = std::mem::take(&mut self.after);
-        let terms = self.terms;
+        // A key is JSON, however the rows come.
+        let (terms, walker) = (self.terms, self.walker.take());
         self.terms.passes_over = true;
         let row = self.fields(key, &mut slots).and_then(|_| self.key_row(key, &slots));
-        (self.after, self.terms) = (slots, terms);
+        (self.after, self.terms, self.walker) = (slots, terms, walker);
         Ok(self.at(Op::Delete, place, Some(row?), None, None))
     }
 

@@ -1,6 +1,7 @@
 //! What a message is, and where its change stands, without a look at its rows: all that can be said before its table is known.
 
 use super::scan::{inside_quotes, unescaped, Cursor};
+use super::source;
 use tidewire_change::{Error, Op, Result};
 
 /// A message with a value, as far as it speaks for itself.
@@ -52,6 +53,8 @@ pub struct Facts<'a> {
     /// MySQL's place in its log.
     pub file: Option<u64>,
     pub offset: Option<u64>,
+    /// Names are as they are: nothing is escaped in them.
+    pub is_plain: bool,
 }
 
 /// The members of an envelope that say which message it is.
@@ -162,16 +165,20 @@ impl Members<'_> {
         if op == b"\"m\"" {
             return Ok(What::Aside);
         }
-        let op = letter(op)?;
-        let fits = match op {
-            Op::Read | Op::Create | Op::Update => self.has_after,
-            Op::Delete => !self.has_after,
-            Op::Truncate => !self.has_before && !self.has_after,
-        };
-        match fits {
-            true => Ok(What::Change(op)),
-            false => Err(Error::malformed(format!("the value has other rows than its operation `{}`", op.letter()))),
-        }
+        fits(letter(op)?, self.has_before, self.has_after)
+    }
+}
+
+/// The operation, if the rows are those that it has.
+pub(super) fn fits(op: Op, has_before: bool, has_after: bool) -> Result<What> {
+    let fits = match op {
+        Op::Read | Op::Create | Op::Update => has_after,
+        Op::Delete => !has_after,
+        Op::Truncate => !has_before && !has_after,
+    };
+    match fits {
+        true => Ok(What::Change(op)),
+        false => Err(Error::malformed(format!("the value has other rows than its operation `{}`", op.letter()))),
     }
 }
 
@@ -224,7 +231,15 @@ impl<'a> Facts<'a> {
         self.file.is_some()
     }
 
-    fn complete(&mut self) {
+    /// A name as text.
+    pub fn name(&self, inside: &[u8]) -> Option<String> {
+        match self.is_plain {
+            true => String::from_utf8(inside.to_vec()).ok(),
+            false => name_text(inside),
+        }
+    }
+
+    pub(super) fn complete(&mut self) {
         if let (None, Some(file), Some(offset)) = (self.lsn, self.file, self.offset) {
             self.lsn = Some(file << 32 | offset.min(u64::from(u32::MAX)));
         }
@@ -286,22 +301,30 @@ fn letter(raw: &[u8]) -> Result<Op> {
 }
 
 /// `mysql-bin.000003`
-fn file_number(name: &[u8]) -> Option<u64> {
+pub(super) fn file_number(name: &[u8]) -> Option<u64> {
     let digits = name.rsplit(|byte| *byte == b'.').next()?;
     number(digits).filter(|number| *number <= u64::from(u32::MAX))
 }
 
 /// Also one that stands in quotes.
 fn number(raw: &[u8]) -> Option<u64> {
-    std::str::from_utf8(inside_quotes(raw).unwrap_or(raw)).ok()?.parse().ok()
+    source::number(inside_quotes(raw).unwrap_or(raw))
 }
 
 fn signed(raw: &[u8]) -> Option<i64> {
-    std::str::from_utf8(inside_quotes(raw).unwrap_or(raw)).ok()?.parse().ok()
+    source::signed(inside_quotes(raw).unwrap_or(raw))
 }
 
 /// The two of `["1","2"]`, inside of a JSON string.
-fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
+pub(super) fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
+    // As it mostly is.
+    if let Some(inside) = sequence.strip_prefix(br#"[\""#).and_then(|inside| inside.strip_suffix(br#"\"]"#)) {
+        let at = memchr::memchr(b',', inside)?;
+        let both = inside[..at].strip_suffix(br#"\""#).zip(inside[at + 1..].strip_prefix(br#"\""#));
+        if let Some((Some(first), Some(second))) = both.map(|(first, second)| (number(first), number(second))) {
+            return Some((Some(first), Some(second)));
+        }
+    }
     let mut scratch = Vec::new();
     let (mut cursor, mut first) = (Cursor::new(unescaped(sequence, &mut scratch)?), true);
     let mut numbers = [None, None];

@@ -10,6 +10,7 @@ use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::{Clock, Shape};
 use super::time::{self, Interval, DAY_MICROS};
 use super::write::{is_integer, DOUBLE_DIGITS};
+pub(super) use clock::push_zoned_text;
 use clock::{push_date, push_time, push_timestamp, push_zoned, push_zoned_time};
 use std::io::Write;
 use tidewire_change::text::{

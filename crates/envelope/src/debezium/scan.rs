@@ -106,7 +106,9 @@ impl<'a> Cursor<'a> {
             }
             b'{' | b'[' => {
                 let start = self.at;
-                self.skip_nested()?;
+                if self.skip_flat().is_none() {
+                    self.skip_nested()?;
+                }
                 return Some(&self.bytes[start..self.at]);
             }
             _ => self.at,
@@ -114,6 +116,20 @@ impl<'a> Cursor<'a> {
         let rest = &self.bytes[start..];
         self.at += rest.iter().position(|b| ENDS[usize::from(*b)]).unwrap_or(rest.len());
         (self.at > start).then(|| &self.bytes[start..self.at])
+    }
+
+    /// Passes over an object without others in it that another member follows: its end is `},"` and the letter that a name begins with. In a
+    /// string that can't stand: its quote would end it, and no letter follows an end.
+    fn skip_flat(&mut self) -> Option<()> {
+        let inside = self.bytes.get(self.at..)?.strip_prefix(b"{")?;
+        let end = memchr::memchr2(b'{', b'}', inside).filter(|end| inside[*end] == b'}')?;
+        match inside.get(end + 1..end + 4)? {
+            [b',', b'"', letter] if letter.is_ascii_alphabetic() => {
+                self.at += end + 2;
+                Some(())
+            }
+            _ => None,
+        }
     }
 
     fn skip_nested(&mut self) -> Option<()> {

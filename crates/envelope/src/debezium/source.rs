@@ -186,7 +186,7 @@ impl<'a> Source<'a> {
     }
 }
 
-fn number(raw: &[u8]) -> Option<u64> {
+pub(super) fn number(raw: &[u8]) -> Option<u64> {
     let digit = |number: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
         number.checked_mul(10)?.checked_add(u64::from(digit)).filter(|_| digit < 10)
@@ -194,7 +194,7 @@ fn number(raw: &[u8]) -> Option<u64> {
     raw.iter().try_fold(0, digit).filter(|_| !raw.is_empty())
 }
 
-fn signed(raw: &[u8]) -> Option<i64> {
+pub(super) fn signed(raw: &[u8]) -> Option<i64> {
     match raw.strip_prefix(b"-") {
         Some(raw) => 0i64.checked_sub_unsigned(number(raw)?),
         None => i64::try_from(number(raw)?).ok(),

@@ -6,6 +6,7 @@
 //!                                                                        with the offsets behind them as checkpoint
 //! ```
 
+mod avro;
 mod fits;
 mod handle;
 mod order;
@@ -16,6 +17,7 @@ mod source;
 mod tables;
 
 use crate::config::Config;
+use crate::registry::Ask;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidewire_change::{Result, Schema, TableName};
@@ -49,6 +51,8 @@ pub struct TopicsConfig {
     pub absent_is_null: bool,
     /// Rows that a later snapshot of their table lacks are gone.
     pub replaces: bool,
+    /// The messages are Avro, under schemas of this registry.
+    pub registry: Option<Ask>,
     pub budget: Budget,
 }
 

@@ -1,5 +1,6 @@
 //! The thread that reads the topics: which there are, what comes of them, and where they end.
 
+use super::avro::Reference;
 use super::{group, is_meant, TopicsConfig};
 use crate::admin::ANSWER;
 use crate::consumer::{Consumer, Event, Queue};
@@ -24,6 +25,8 @@ pub(super) struct Record {
     pub time: i64,
     /// The row is one that had another key before.
     pub is_moved: bool,
+    /// Schemas of key and value, where headers name them.
+    pub references: [Option<Reference>; 2],
 }
 
 /// Up to where each partition goes.
@@ -78,6 +81,8 @@ pub(super) struct Reading {
 
 /// Debezium's header of a create that is the second half of a key change.
 const OLD_KEY: &CStr = c"__debezium.oldkey";
+const KEY_SCHEMA: &CStr = c"__key_schema_id";
+const VALUE_SCHEMA: &CStr = c"__value_schema_id";
 const POLL: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(5);
 /// What one batch has at most, about.
@@ -275,6 +280,7 @@ fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<Str
                 value: Bytes::copy_from_slice(value),
                 time: timestamp_ms.max(0).saturating_mul(1000),
                 is_moved: others.has(OLD_KEY),
+                references: [KEY_SCHEMA, VALUE_SCHEMA].map(|name| Reference::take(others.get(name)?).map(|(of, _)| of)),
             });
         }
         Event::End { topic, partition, offset } => {

@@ -1,5 +1,6 @@
 //! From records to changes, one after the other.
 
+use super::avro::Part;
 use super::order::{self, Placed, TopicOrder};
 use super::reading::{Command, Record};
 use super::resume::{Partition, Topic};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
 use tidewire_connector::{ChangeBatch, Rejected};
-use tidewire_envelope::debezium::{name_text, parts, Facts, Glance, Place, What};
+use tidewire_envelope::debezium::{parts, AvroWriter, Facts, Glance, Place, What};
 use tidewire_flow::key_hash128;
 
 /// Between two questions what a table looks like elsewhere.
@@ -40,6 +41,9 @@ impl TopicsSource {
         }
         while let Some(record) = work.raw.records.get(work.at) {
             if !self.parked.contains_key(&record.topic) {
+                if let Some(reference) = self.config.registry.as_ref().and_then(|_| self.writers.lacks(record)) {
+                    return Step::Fetch(reference);
+                }
                 match self.record(record, &mut work.out) {
                     Ok(()) => {}
                     Err(refusal) => {
@@ -99,6 +103,9 @@ impl TopicsSource {
         if known.is_some_and(|known| record.offset < known.next) {
             return Ok(());
         }
+        if self.config.registry.is_some() {
+            return self.in_avro(record, out);
+        }
         let key = record.key.as_deref().filter(|key| !key.is_empty() && *key != b"null");
         let has_value =
             !record.value.is_empty() && parts(&record.value).map(|(_, payload)| payload) != Some(&b"null"[..]);
@@ -106,6 +113,40 @@ impl TopicsSource {
             return self.tombstone(record, key, out);
         }
         let glance = Glance::of(&record.value, self.config.unwrapped)?;
+        self.looked_at(record, key, glance, None, out)
+    }
+
+    /// A message in Avro: envelopes are read as they are, anything else and keys as the JSON that they would be.
+    fn in_avro(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
+        let mut key = Vec::new();
+        if let Some(bytes) = record.key.as_deref().filter(|key| !key.is_empty()) {
+            let part = self.writers.part(record.references[0], bytes, "key")?;
+            part.writer.json(part.body, &mut key)?;
+        }
+        let key = Some(&key[..]).filter(|key| !key.is_empty());
+        if record.value.is_empty() {
+            return self.tombstone(record, key, out);
+        }
+        let Part { writer, body } = self.writers.part(record.references[1], &record.value, "value")?;
+        if writer.is_envelope() && !self.config.unwrapped {
+            return self.looked_at(record, key, writer.glance(body)?, Some(&writer), out);
+        }
+        let mut json = Vec::new();
+        writer.json(body, &mut json)?;
+        let mut glance = Glance::of(&json, self.config.unwrapped)?;
+        glance.schema = Some(writer.connect());
+        self.looked_at(record, key, glance, None, out)
+    }
+
+    /// `writer`: whose rows are Avro.
+    fn looked_at(
+        &mut self,
+        record: &Record,
+        key: Option<&[u8]>,
+        glance: Glance<'_>,
+        writer: Option<&AvroWriter>,
+        out: &mut ChangeBatch,
+    ) -> Result<(), Refusal> {
         let What::Change(op) = glance.what else {
             self.resume.counts.aside += 1;
             self.pass(record, glance.facts.at);
@@ -114,7 +155,7 @@ impl TopicsSource {
         let table = self.table_of(record, &glance.facts);
         let lacks_its_schema = glance.schema.is_none() && self.topic(record).has_schemas;
         let is_moved = record.is_moved;
-        let seen = Seen { table: table.clone(), op, glance, key, lacks_its_schema, is_moved };
+        let seen = Seen { table: table.clone(), op, glance, writer, key, lacks_its_schema, is_moved };
         let time = glance.facts.at.unwrap_or(record.time);
         let changes = self.tables.read(&seen, &self.config, Place { position: Position::ZERO, time })?;
         let placed = self.place(record, &glance.facts, op)?;
@@ -266,7 +307,7 @@ impl TopicsSource {
         let mut words = record.topic.rsplit('.');
         let last = words.next().unwrap_or_default();
         let before = words.next();
-        let text = |inside: Option<&[u8]>| inside.and_then(name_text).filter(|name| !name.is_empty());
+        let text = |inside: Option<&[u8]>| inside.and_then(|name| facts.name(name)).filter(|name| !name.is_empty());
         let (schema, table) = (text(facts.schema), text(facts.table));
         // MySQL has no schemas: its databases stand for them.
         let database = text(facts.database).filter(|_| facts.is_of_binlog());

@@ -1,5 +1,6 @@
 //! The source: from records to changes.
 
+use super::avro::{Reference, Writers};
 use super::handle::Handle;
 use super::reading::{Command, Known, Mark, Raw, Reading};
 use super::resume::Resume;
@@ -28,6 +29,7 @@ pub struct TopicsSource {
     pub(super) parked: BTreeMap<Arc<str>, (TableName, String)>,
     pub(super) notes: BTreeMap<TableName, BTreeSet<String>>,
     pub(super) behind: BTreeMap<TableName, u32>,
+    pub(super) writers: Writers,
     _reserved: Option<Credit>,
 }
 
@@ -43,6 +45,8 @@ pub(super) enum Step {
     Done,
     /// Somebody who knows the tables is to be asked.
     Ask,
+    /// A message is under a schema that isn't known yet.
+    Fetch(Reference),
 }
 
 impl TopicsSource {
@@ -60,6 +64,7 @@ impl TopicsSource {
             parked: BTreeMap::new(),
             notes: BTreeMap::new(),
             behind: BTreeMap::new(),
+            writers: Writers::default(),
             _reserved,
         }
     }
@@ -133,6 +138,10 @@ impl TopicsSource {
                 Step::Ask => {
                     self.work = Some(work);
                     self.ask().await?;
+                }
+                Step::Fetch(reference) => {
+                    self.work = Some(work);
+                    self.fetch(reference).await?;
                 }
             }
         }

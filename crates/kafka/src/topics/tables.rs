@@ -11,7 +11,7 @@ use tidewire_change::{
     Change, Column, Datum, Error, ErrorKind, Identity, Key, Kind, Op, Result, Row, RowBuilder, Schema, TableName,
 };
 use tidewire_envelope::debezium::{
-    has_key, member_names, parts, Absent, Decoder, Described, Describes, Glance, Place, Terms,
+    has_key, member_names, parts, Absent, AvroWriter, Decoder, Described, Describes, Glance, Place, Terms,
 };
 use tidewire_flow::change_key;
 
@@ -38,6 +38,8 @@ pub(super) struct Table {
 struct Reader {
     /// The schema as it stands in the messages.
     head: Vec<u8>,
+    /// Where the writer's schema lies, of messages in Avro: it stays there.
+    writer: usize,
     decoder: Decoder,
     own: Arc<Schema>,
     /// The table's columns in `own`; none: they are the same.
@@ -49,6 +51,8 @@ pub(super) struct Seen<'a> {
     pub table: TableName,
     pub op: Op,
     pub glance: Glance<'a>,
+    /// Its rows are Avro, written under this schema; none: they are JSON.
+    pub writer: Option<&'a AvroWriter>,
     pub key: Option<&'a [u8]>,
     /// Others of its topic had a schema.
     pub lacks_its_schema: bool,
@@ -192,7 +196,9 @@ impl Table {
             let plain = self.readers.iter().position(|reader| reader.head.is_empty());
             return Ok(plain.unwrap_or_else(|| self.plain_reader(config)));
         };
-        if let Some(at) = self.readers.iter().position(|reader| reader.head == schema) {
+        let writer = seen.writer.map_or(0, |writer| std::ptr::from_ref(writer) as usize);
+        let is_its = |reader: &Reader| reader.writer == writer && (writer != 0 || reader.head == schema);
+        if let Some(at) = self.readers.iter().position(is_its) {
             return Ok(at);
         }
         let described = describe(schema, config)?;
@@ -208,8 +214,12 @@ impl Table {
             self.notes.insert(note);
         }
         let own = Arc::new(of_columns(&self.schema.table, columns, &self.key_names())?);
-        let decoder = described.decoder(&own, &config.modes).on_terms(terms(config));
-        self.readers.push(Reader { head: schema.to_vec(), decoder, map: None, own });
+        let decoder = match seen.writer {
+            Some(writer) => described.avro_decoder(writer, &own, &config.modes)?,
+            None => described.decoder(&own, &config.modes),
+        };
+        let decoder = decoder.on_terms(terms(config));
+        self.readers.push(Reader { head: schema.to_vec(), writer, decoder, map: None, own });
         self.mapped();
         Ok(self.readers.len() - 1)
     }
@@ -217,7 +227,7 @@ impl Table {
     fn plain_reader(&mut self, config: &Config) -> usize {
         let own = self.schema.clone();
         let decoder = Decoder::new(&own, &config.modes).on_terms(terms(config));
-        self.readers.push(Reader { head: Vec::new(), decoder, map: None, own });
+        self.readers.push(Reader { head: Vec::new(), writer: 0, decoder, map: None, own });
         self.readers.len() - 1
     }
 

@@ -5,8 +5,9 @@ use super::json::{push_from_json, push_json};
 use super::wire::{push_bytes, push_long, put_length, Cursor, Wire};
 use crate::debezium::decimal::{self, push_unscaled};
 use crate::debezium::modes::BinaryMode;
-use crate::debezium::read::{push as push_read, Unread};
+use crate::debezium::read::{push as push_read, push_zoned_text, Unread};
 use crate::debezium::shape::Shape;
+use crate::debezium::time::{infinity, push_zoned};
 use crate::debezium::write::{is_exact_decimal, is_integer, push_value, Written};
 use tidewire_change::text::{float4_text, float8_text, parse_bytes, parse_float4, parse_float8};
 
@@ -56,15 +57,39 @@ pub fn push_avro(shape: &Shape, wire: &Wire, text: &[u8], out: &mut Vec<u8>, scr
         (Shape::Float64, Wire::Double) => {
             let number = parse_float8(text)?;
             out.extend_from_slice(&number.to_le_bytes());
-            Some(printed(text, scratch, |printed| float8_text(number, printed)))
+            Some(match is_short(text, 15) {
+                true => Exactly,
+                false => printed(text, scratch, |printed| float8_text(number, printed)),
+            })
         }
         (Shape::Float32, Wire::Float) => {
             let number = parse_float4(text)?;
             out.extend_from_slice(&number.to_le_bytes());
-            Some(printed(text, scratch, |printed| float4_text(number, printed)))
+            Some(match is_short(text, 6) {
+                true => Exactly,
+                false => printed(text, scratch, |printed| float4_text(number, printed)),
+            })
+        }
+        (Shape::TimestampTz(digits), Wire::String) if infinity(text).is_none() => {
+            let start = out.len();
+            let written = push_zoned(text, *digits, out);
+            let Some(is_exact) = written else {
+                out.truncate(start);
+                return None;
+            };
+            put_length(start, out);
+            Some(if is_exact { Exactly } else { Inexactly })
         }
         _ => push_by_json(shape, wire, text, out, scratch),
     }
+}
+
+/// A float in fixed notation, of so many digits as its type always keeps and none too many: what is printed of the number that it is.
+fn is_short(text: &[u8], digits: usize) -> bool {
+    let Some(decimal::Parts { whole, fraction, .. }) = decimal::parts(text) else { return false };
+    let is_small = whole == b"0" && fraction.iter().take(4).all(|b| *b == b'0');
+    let is_plain = whole == b"0" || whole[0] != b'0';
+    !is_small && is_plain && whole.len() + fraction.len() <= digits && fraction.last() != Some(&b'0')
 }
 
 /// Is it what is printed of the number?
@@ -158,12 +183,18 @@ pub fn read_avro<'t>(
             scratch.extend(bytes.iter().flat_map(|b| [HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]));
         }
         (Shape::Float64, Wire::Double) => {
-            let bytes = raw.try_into().map_err(|_| Unread::Wrong)?;
-            printed(b"", scratch, |out| float8_text(f64::from_le_bytes(bytes), out));
+            let number = f64::from_le_bytes(raw.try_into().map_err(|_| Unread::Wrong)?);
+            if !push_thousandths(number, scratch) {
+                printed(b"", scratch, |out| float8_text(number, out));
+            }
         }
         (Shape::Float32, Wire::Float) => {
             let bytes = raw.try_into().map_err(|_| Unread::Wrong)?;
             printed(b"", scratch, |out| float4_text(f32::from_le_bytes(bytes), out));
+        }
+        (Shape::TimestampTz(_), Wire::String) => {
+            let text = cursor.sized().filter(|text| text.is_ascii()).ok_or(Unread::Wrong)?;
+            push_zoned_text(text, scratch).ok_or(Unread::Wrong)?;
         }
         _ => {
             json.clear();
@@ -172,4 +203,64 @@ pub fn read_avro<'t>(
         }
     }
     Ok(scratch)
+}
+
+/// Appends a number that is a few digits with up to three behind the point, as `float8_text` prints it; false: it isn't one.
+fn push_thousandths(number: f64, out: &mut Vec<u8>) -> bool {
+    let thousandths = (number * 1000.0).round();
+    // A division is right to the last bit: the text of so few digits is read as this number and no other.
+    if thousandths == 0.0 || thousandths.is_nan() || thousandths.abs() >= 1e14 || thousandths / 1000.0 != number {
+        return false;
+    }
+    let whole = thousandths as i64;
+    if whole < 0 {
+        out.push(b'-');
+    }
+    let (whole, rest) = (whole.unsigned_abs() / 1000, whole.unsigned_abs() % 1000);
+    out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
+    if rest > 0 {
+        let digits = [b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8];
+        let end = digits.iter().rposition(|digit| *digit != b'0').map_or(0, |at| at + 1);
+        out.push(b'.');
+        out.extend_from_slice(&digits[..end]);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text_of(number: f64) -> String {
+        let mut text = String::new();
+        float8_text(number, &mut text);
+        text
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn what_is_known_without_printing_is_what_is_printed(few in -2_000_000_000_000i64..2_000_000_000_000, shift in 0u32..4, any in prop::num::f64::ANY) {
+            for number in [few as f64 / 10f64.powi(shift as i32), any, few as f64, few as f64 * 0.1] {
+                let mut out = Vec::new();
+                if push_thousandths(number, &mut out) {
+                    prop_assert_eq!(String::from_utf8(out).unwrap(), text_of(number));
+                }
+            }
+        }
+
+        #[test]
+        fn a_short_float_is_printed_as_it_was(text in "-?(0|[0-9]{1,12})(\\.[0-9]{1,8})?") {
+            if is_short(text.as_bytes(), 15) {
+                prop_assert_eq!(text_of(text.parse().unwrap()), text.clone());
+            }
+            if is_short(text.as_bytes(), 6) {
+                let mut short = String::new();
+                float4_text(text.parse().unwrap(), &mut short);
+                prop_assert_eq!(short, text);
+            }
+        }
+    }
 }

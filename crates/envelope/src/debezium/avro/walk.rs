@@ -21,7 +21,7 @@ pub struct Walker {
 
 enum Step {
     Row { is_before: bool, null: Option<usize>, fields: Vec<RowField> },
-    Source(Vec<(Wire, Member)>),
+    Source(Vec<Member>),
     Op(Wire),
     Time(Wire),
     Note { of_before: bool, what: What, wire: Wire },
@@ -36,12 +36,12 @@ struct RowField {
     wire: Wire,
 }
 
-/// A member of `source`.
+/// A member of `source`, and the branch that stands for no value.
 enum Member {
-    Number(Field),
-    Sequence,
-    Snapshot,
-    Unused,
+    Number(Field, Option<usize>),
+    Sequence(Option<usize>),
+    Snapshot(Option<usize>),
+    Unused(Wire),
 }
 
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ enum What {
 
 impl Walker {
     /// `column`: which of the columns a field of a row is. None: it is no schema of an envelope.
-    fn new(envelope: &Wire, columns: usize, column: impl Fn(&str) -> Option<usize>) -> Option<Walker> {
+    pub fn new(envelope: &Wire, columns: usize, column: impl Fn(&str) -> Option<usize>) -> Option<Walker> {
         let Wire::Record(fields) = envelope else { return None };
         let (mut wires, mut extra) = (vec![Wire::Null; columns], Vec::new());
         for (name, wire) in row_wires(envelope)? {
@@ -78,7 +78,7 @@ impl Walker {
                     Step::Row { is_before: name == "before", null, fields: fields.iter().map(row_field).collect() }
                 }
                 ("source", Wire::Record(fields)) if null.is_none() && !of_before => {
-                    Step::Source(fields.iter().map(|(name, wire)| (wire.clone(), member(name, wire))).collect())
+                    Step::Source(fields.iter().map(|(name, wire)| member(name, wire)).collect())
                 }
                 ("op", Wire::String) => Step::Op(wire.clone()),
                 ("ts_ms", Wire::Int) => Step::Time(wire.clone()),
@@ -97,11 +97,12 @@ impl Walker {
 }
 
 fn member(name: &str, wire: &Wire) -> Member {
-    match (name, wire.inner().0, source::field(name.as_bytes())) {
-        ("snapshot", Wire::String, _) => Member::Snapshot,
-        (_, Wire::String, Some(Field::Sequence)) => Member::Sequence,
-        (_, Wire::Int, Some(field)) if field != Field::Time => Member::Number(field),
-        _ => Member::Unused,
+    let (inner, null) = wire.inner();
+    match (name, inner, source::field(name.as_bytes())) {
+        ("snapshot", Wire::String, _) => Member::Snapshot(null),
+        (_, Wire::String, Some(Field::Sequence)) => Member::Sequence(null),
+        (_, Wire::Int, Some(field)) if field != Field::Time => Member::Number(field, null),
+        _ => Member::Unused(wire.clone()),
     }
 }
 
@@ -119,7 +120,7 @@ impl Decoder {
         Ok(Decoder::with_shapes(schema, shapes, modes).walked_by(walker))
     }
 
-    fn walked_by(mut self, walker: Walker) -> Decoder {
+    pub fn walked_by(mut self, walker: Walker) -> Decoder {
         for (column, wire) in self.columns.iter_mut().zip(&walker.wires) {
             let (json, mut value) = (std::mem::take(&mut column.placeholder), Vec::new());
             // Where it has none, nothing looks like it: a value takes a byte at least.
@@ -255,7 +256,7 @@ impl Decoder {
 
 /// Takes the number of a branch, of two; true: of the one that stands for no value.
 #[inline]
-fn is_null(cursor: &mut Cursor<'_>, null: Option<usize>) -> Option<bool> {
+pub fn is_null(cursor: &mut Cursor<'_>, null: Option<usize>) -> Option<bool> {
     let Some(null) = null else { return Some(false) };
     match cursor.long()? {
         branch @ (0 | 1) => Some(branch as usize == null),
@@ -264,25 +265,19 @@ fn is_null(cursor: &mut Cursor<'_>, null: Option<usize>) -> Option<bool> {
 }
 
 /// Goes to a value; none inside: there is none.
-fn some(cursor: &mut Cursor<'_>, wire: &Wire) -> Option<Option<()>> {
+pub fn some(cursor: &mut Cursor<'_>, wire: &Wire) -> Option<Option<()>> {
     Some((!is_null(cursor, wire.inner().1)?).then_some(()))
 }
 
-fn walk_source<'a>(cursor: &mut Cursor<'a>, members: &[(Wire, Member)]) -> Option<Source<'a>> {
+fn walk_source<'a>(cursor: &mut Cursor<'a>, members: &[Member]) -> Option<Source<'a>> {
     let mut source = Source::default();
-    for (wire, member) in members {
-        if matches!(member, Member::Unused) {
-            cursor.skip(wire)?;
-            continue;
-        }
-        if some(cursor, wire)?.is_none() {
-            continue;
-        }
+    for member in members {
         match member {
-            Member::Number(field) => source.set_number(*field, cursor.long()?)?,
-            Member::Sequence => source.set_sequence(cursor.sized()?),
-            Member::Snapshot => source.set_snapshot(cursor.sized()?),
-            Member::Unused => {}
+            Member::Unused(wire) => cursor.skip(wire)?,
+            Member::Number(_, null) | Member::Sequence(null) | Member::Snapshot(null) if is_null(cursor, *null)? => {}
+            Member::Number(field, _) => source.set_number(*field, cursor.long()?)?,
+            Member::Sequence(_) => source.set_sequence(cursor.sized()?),
+            Member::Snapshot(_) => source.set_snapshot(cursor.sized()?),
         }
     }
     Some(source)

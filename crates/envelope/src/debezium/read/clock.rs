@@ -150,7 +150,11 @@ fn push_iso_timestamp(text: &[u8], zone: &[u8], out: &mut Vec<u8>) -> Option<()>
 }
 
 pub(super) fn push_zoned(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let text = inside_quotes(raw)?;
+    push_zoned_text(inside_quotes(raw)?, out)
+}
+
+/// The same without quotes.
+pub(in crate::debezium) fn push_zoned_text(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     match time::infinity(text) {
         Some(side) => push_infinity(side, out),
         None => push_iso_timestamp(text, b"+00", out),

@@ -17,6 +17,7 @@ fn source() -> TopicsSource {
         ignores_extra: false,
         absent_is_null: false,
         replaces: false,
+        registry: None,
         budget: Budget::new(1 << 20),
     })
 }
@@ -34,6 +35,7 @@ fn stranger() -> Raw {
         value: value.into(),
         time: 0,
         is_moved: false,
+        references: [None; 2],
     };
     Raw {
         records: vec![record],

@@ -1,0 +1,124 @@
+//! Debezium's forms: how many changes of a table of 8 columns a core writes and reads a second.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use tidewire_change::{Change, Op, Position, Result, Schema};
+use tidewire_envelope::debezium::{
+    AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Glance, Modes, Origin, Place,
+};
+
+const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "1" };
+const NOW: i64 = 1_700_000_001_000_001;
+
+/// Prints changes a second, each part for so many seconds.
+pub fn rates(changes: &[Change], seconds: usize) -> Result<()> {
+    let mut measure = |what: &str, all: &mut dyn FnMut()| {
+        all();
+        let (began, mut times) = (on_cpu(), 0);
+        while on_cpu() - began < seconds as f64 {
+            all();
+            times += changes.len();
+        }
+        println!("{what:<20} {:>10.0} a second", times as f64 / (on_cpu() - began));
+    };
+    parts(changes, &mut measure)
+}
+
+/// Seconds that this thread has had a processor.
+fn on_cpu() -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is Linux");
+    let nanos: u64 = told.split(' ').next().and_then(|word| word.parse().ok()).expect("it is a number");
+    nanos as f64 / 1e9
+}
+
+/// Does one part so often.
+pub fn part(changes: &[Change], wanted: &str, times: usize) -> Result<()> {
+    let mut found = false;
+    parts(changes, &mut |what, all| {
+        if what == wanted {
+            (0..times).for_each(|_| all());
+            found = true;
+        }
+    })?;
+    assert!(found, "there is no part {wanted}");
+    Ok(())
+}
+
+fn parts(changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+    let changes: Vec<Change> = changes.iter().map(|change| Change { op: Op::Create, ..change.clone() }).collect();
+    let schema = changes[0].schema.clone();
+    json(&schema, &changes, each)?;
+    avro(&schema, &changes, each)
+}
+
+fn place() -> Place {
+    Place { position: Position::new(1, 1), time: 1 }
+}
+
+fn json(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+    let modes = Modes::default();
+    let encoder = Encoder::new(schema, &modes, &ORIGIN);
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    each("json_write", &mut || {
+        for change in changes {
+            key.clear();
+            value.clear();
+            encoder.key(black_box(change), &mut key);
+            encoder.value(change, NOW, &mut value);
+            black_box((&key, &value));
+        }
+    });
+    let messages = changes.iter().map(|change| {
+        let mut value = Vec::new();
+        encoder.value(change, NOW, &mut value);
+        value
+    });
+    let messages: Vec<Vec<u8>> = messages.collect();
+    let mut decoder = Decoder::new(schema, &modes);
+    each("json_read", &mut || {
+        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
+    });
+    each("json_read_of_others", &mut || {
+        for message in &messages {
+            let glance = Glance::of(message, false).expect("it is a message");
+            black_box(decoder.decode_placed(glance.payload, place(), false).expect("it is a change"));
+        }
+    });
+    Ok(())
+}
+
+fn avro(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+    let modes = Modes::default();
+    let mut encoder = AvroEncoder::new(schema, &modes, &ORIGIN)?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    each("avro_write", &mut || {
+        for change in changes {
+            key.clear();
+            value.clear();
+            encoder.key(black_box(change), &mut key).expect("it has a key");
+            encoder.value(change, NOW, &mut value).expect("it can be held");
+            black_box((&key, &value));
+        }
+    });
+    let mut messages = Vec::new();
+    for change in changes {
+        let mut value = Vec::new();
+        encoder.value(change, NOW, &mut value)?;
+        messages.push(value);
+    }
+    let mut decoder = Decoder::of_avro(schema, &modes, ORIGIN.name)?;
+    each("avro_read", &mut || {
+        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
+    });
+    let writer = AvroWriter::of(&encoder.contracts().value.schema)?;
+    let described = Describes::of(writer.connect(), Described::Envelope)?;
+    let own = Arc::new(Schema { columns: described.columns().cloned().collect(), ..(**schema).clone() });
+    let mut decoder = described.avro_decoder(&writer, &own, &modes)?;
+    each("avro_read_of_others", &mut || {
+        for message in &messages {
+            let glance = writer.glance(&message[5..]).expect("it is a message");
+            black_box(decoder.decode_placed(glance.payload, place(), false).expect("it is a change"));
+        }
+    });
+    Ok(())
+}
