@@ -111,10 +111,12 @@ def check(binary, pg, folder):
     told["source"]["postgres"]["slot"] = "debezium"
     with open(run.config, "w") as f:
         json.dump(told, f)
-    beyond = os.path.join(folder, "beyond.json")
-    with open(beyond, "w") as f:
-        json.dump({"offsets": [{"partition": {"server": "shop"}, "offset": {"lsn": 1 << 60}}]}, f)
-    run.call("offsets", "import", run.config, "--from", beyond, codes=(2,))
+    # Beyond the server's log, and before the slot's place.
+    for lsn in (1 << 60, 1 << 16):
+        other = os.path.join(folder, "other.json")
+        with open(other, "w") as f:
+            json.dump({"offsets": [{"partition": {"server": "shop"}, "offset": {"lsn": lsn}}]}, f)
+        run.call("offsets", "import", run.config, "--from", other, codes=(2,))
     print(run.call("offsets", "import", run.config, "--from", engine.offsets).strip())
     # It has a place of its own now.
     run.call("offsets", "import", run.config, "--from", engine.offsets, codes=(2,))

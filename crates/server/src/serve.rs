@@ -66,7 +66,7 @@ fn bind_error(error: std::io::Error, address: SocketAddr) -> Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             Error::invalid(format!("the HTTP address {address} is taken by another process"))
-                .hint("another Tidewire may be running here; else set another port with `http` in the configuration")
+                .hint("another Tidewire may be running here; else take another port: `http` in the configuration, --http of serve, --listen of registry")
         }
         std::io::ErrorKind::AddrNotAvailable => {
             Error::invalid(format!("the HTTP address {address} is not one of this machine's"))

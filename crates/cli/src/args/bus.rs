@@ -138,6 +138,9 @@ pub struct OffsetsImport {
     /// The connector's topic.prefix, when there are several
     #[arg(long)]
     pub server: Option<String>,
+    /// The slot stands beyond the offset: go on from there all the same, without what committed between
+    #[arg(long)]
+    pub from_slot: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

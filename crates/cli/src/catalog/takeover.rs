@@ -6,10 +6,11 @@ use tidewire_change::{Checkpoint, Error, Result};
 use tidewire_connector::Budget;
 use tidewire_postgres::source as postgres_source;
 
-/// The pipeline, which has not begun, goes on in the slot behind what its reader has told. Returns from where.
-pub async fn take_over(config: &Config, told: u64) -> Result<u64> {
+/// The pipeline, which has not begun, goes on in the slot behind what its reader has told. Returns from where. `from_slot`: also where the
+/// slot stands beyond that.
+pub async fn take_over(config: &Config, told: u64, from_slot: bool) -> Result<u64> {
     let budget = Budget::new(config.memory.capture_bytes);
-    let checkpoint = postgres_source::take_over(&source_config(config, budget.clone())?, told).await?;
+    let checkpoint = postgres_source::take_over(&source_config(config, budget.clone())?, told, from_slot).await?;
     let begins = postgres_source::told(&checkpoint)?;
     own_data_dir(config)?;
     let opened = bus::Opened::open(config, &budget).await?;

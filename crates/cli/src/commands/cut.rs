@@ -9,8 +9,12 @@ use tidewire_change::{text, Error, Result, TableName};
 
 pub async fn run(config: &Config, args: &args::Cut) -> Result<Answer> {
     let sink = lake_sink(config, args.sink.as_deref())?;
-    let cut = catalog::lake(config, sink)?.cut(at(&args.at)?).await?;
-    let Some(cut) = cut else {
+    let (at, lake) = (at(&args.at)?, catalog::lake(config, sink)?);
+    let Some(cut) = lake.cut(at).await? else {
+        if at == At::Latest {
+            return Err(Error::invalid("the lake has no cuts")
+                .hint("the process that writes all of its tables notes them, at its first commit; of a lake that several processes share (bus.kafka.group) there are none"));
+        }
         return Err(Error::invalid(format!("no cut is known at {}", args.at))
             .hint("cuts reach back as far as old files are kept (an hour); `--at latest` has the newest"));
     };

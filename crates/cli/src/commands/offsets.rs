@@ -15,7 +15,7 @@ pub async fn import(config: &Config, args: &OffsetsImport) -> Result<Answer> {
     serve::are_free(config, &config.sinks)?;
     let offset = offsets::choose(offsets::read(&input(&args.from)?)?, args.server.as_deref())?;
     let told = offset.lsn()?;
-    let begins = catalog::take_over(config, told).await?;
+    let begins = catalog::take_over(config, told, args.from_slot).await?;
     if args.json {
         println!("{}", serde_json::json!({"server": offset.server, "told": told, "begins": begins}));
         return Ok(Answer::Yes);

@@ -39,6 +39,8 @@ pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
         // Nobody is there to tell where the sinks stand: the pipeline runs here for as long as it takes.
         None => {
             catalog::may_capture(config).await?;
+            // A source that isn't there is told now: the pipeline would wait for it.
+            catalog::inspect_source(config).await?;
             let running = catalog::start(config).await?;
             let found = tokio::select! {
                 found = async {

@@ -145,7 +145,7 @@ async fn check(args: &RegistryCheck) -> Result<Answer> {
     let (status, answer) = Client::new(&args.url, token())?.ask("POST", &path, Some(&body)).await?;
     let is_compatible = match (status, answer["is_compatible"].as_bool()) {
         (200, Some(is)) => is,
-        // A registry that knows nothing of the subject: whatever comes is the first.
+        // Whatever comes is the first: Confluent's registry answers 200.
         (404, _) if answer["error_code"] == 40401 => true,
         _ => return Err(refused(status, &answer).context(format!("while checking {}", args.file.display()))),
     };
@@ -157,7 +157,17 @@ async fn check(args: &RegistryCheck) -> Result<Answer> {
         println!("{} may not follow what {} has:", args.file.display(), args.subject);
         differences(&answer).iter().for_each(|line| println!("  {line}"));
     }
+    if is_compatible && is_unknown(args).await? {
+        terminal::tell(&format!("the registry has no versions of {}: is its name right?", args.subject));
+    }
     Ok(if is_compatible { Answer::Yes } else { Answer::No })
+}
+
+/// The registry has no versions of the subject.
+async fn is_unknown(args: &RegistryCheck) -> Result<bool> {
+    let path = format!("/subjects/{}/versions", Client::part(&args.subject));
+    let (status, answer) = Client::new(&args.url, token())?.ask("GET", &path, None).await?;
+    Ok(status == 404 && answer["error_code"] == 40401)
 }
 
 /// Ours are told one by one; of other registries, what they say.

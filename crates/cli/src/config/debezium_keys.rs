@@ -70,7 +70,7 @@ const TABLE: &[Key] = &[
     key(
         "columns",
         Kind::Texts,
-        "Each column's name and its type in PostgreSQL: `[id bigint, \"odd name\" text, amount numeric(10,2)]`.",
+        "Each column's name and its type in PostgreSQL: `[id bigint, '\"odd name\" text', 'amount numeric(10,2)']`.",
     ),
     key(
         "key",

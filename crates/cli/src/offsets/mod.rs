@@ -90,6 +90,8 @@ pub fn choose(mut offsets: Vec<Offset>, server: Option<&str>) -> Result<Offset> 
     }
     match offsets.len() {
         1 => Ok(offsets.remove(0)),
+        0 if names.is_empty() => Err(Error::invalid("there is no offset")
+            .hint("has the connector told anything yet? Connect answers with none then")),
         0 => Err(Error::invalid("the connector's offset isn't among them").hint(format!("there are: {names}"))),
         _ => {
             Err(Error::invalid(format!("there are offsets of several connectors: {names}"))

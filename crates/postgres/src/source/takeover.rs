@@ -10,8 +10,8 @@ use tidewire_change::{Checkpoint, Error, Position, Result};
 use tidewire_pgwire::{Connection, Mode};
 
 /// A checkpoint by which a pipeline that has none goes on in this slot, behind what its reader has told. `told`: all that committed below
-/// this LSN was. Changes nothing at the server.
-pub async fn take_over(config: &Config, told: u64) -> Result<Checkpoint> {
+/// this LSN was. `from_slot`: what committed between that and the slot's place may be left out. Changes nothing at the server.
+pub async fn take_over(config: &Config, told: u64, from_slot: bool) -> Result<Checkpoint> {
     let mut admin = Connection::connect(&config.connection, Mode::Sql).await?;
     let mut replication = Connection::connect(&config.connection, Mode::Replication).await?;
     let identity = Identity::of(&mut replication, &mut admin).await?;
@@ -41,6 +41,17 @@ pub async fn take_over(config: &Config, told: u64) -> Result<Checkpoint> {
         ));
     }
     // The server gives nothing from before the place that its reader has confirmed.
+    if told < slot.confirmed && !from_slot {
+        return Err(Error::invalid(format!(
+            "the offset is {}, and the slot {name} stands at {} already: the server doesn't give what committed between",
+            lsn_text(told),
+            lsn_text(slot.confirmed)
+        ))
+        .hint(
+            "take the connector's newest offset. If it moved the slot beyond it (lsn.flush.mode=connector_and_driver), or nothing was \
+             written to its tables between, repeat with --from-slot; else begin anew, with a slot of another name",
+        ));
+    }
     let lsn = told.max(slot.confirmed);
     let mut place = Place::new(identity.system, identity.timeline, name.clone());
     (place.lsn, place.database) = (lsn, Some(identity.database));
