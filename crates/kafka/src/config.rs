@@ -196,7 +196,7 @@ impl Config {
         settings.set("auto.offset.reset", "latest").set("topic.metadata.refresh.interval.ms", "5000");
         let session = group.session.as_millis();
         settings.set("session.timeout.ms", session.to_string());
-        settings.set("heartbeat.interval.ms", (session / 5).max(1).to_string());
+        settings.set("heartbeat.interval.ms", (session / 10).max(1).to_string());
         if let Some(instance) = &group.instance {
             settings.set("group.instance.id", instance);
         }

@@ -21,7 +21,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// From what is the topic's end now. Blocks until that is known.
     pub fn start(config: &Config, topic: &str) -> Result<Follower> {
-        let mut consumer = whole::consumer(config)?;
+        let mut consumer = whole::follower(config)?;
         let name = kafka_topic(&config.topic_prefix, topic);
         let (_, end) = consumer.client().watermarks(&name, 0)?.ok_or_else(|| {
             Error::unavailable(format!("there is no topic {name} yet")).hint("start the process that captures")

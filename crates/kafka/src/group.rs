@@ -156,7 +156,7 @@ impl Member {
         let client = Client::member(&config.member(&name, group), on_rebalance)?;
         // SAFETY: a plain call; all that comes goes by the queue that `poll` serves.
         unsafe { c::rd_kafka_poll_set_consumer(client.rk()) };
-        let (admin, topics) = (Admin::new(&config, runtime)?, whole::consumer(&config)?);
+        let (admin, topics) = (Admin::new(&config, runtime)?, whole::follower(&config)?);
         topics.add(&[(&kafka_topic(&config.topic_prefix, TOPICS), 0, None)])?;
         let tables = whole::tables(&config)?;
         let mut member = Member {

@@ -23,7 +23,15 @@ const FOREIGN_TOLD: usize = 1000;
 /// Bytes that a look may hold in librdkafka.
 const LOOK_BYTES: usize = 4 << 20;
 
+/// For a look: the end of what is there is told at once.
 pub(crate) fn consumer(config: &Config) -> Result<Consumer> {
+    let mut settings = config.consumer("tidewire-look", LOOK_BYTES);
+    settings.set("fetch.wait.max.ms", "5");
+    Consumer::new(&settings)
+}
+
+/// For what comes later: the brokers are asked ten times a second.
+pub(crate) fn follower(config: &Config) -> Result<Consumer> {
     Consumer::new(&config.consumer("tidewire-look", LOOK_BYTES))
 }
 

@@ -82,9 +82,13 @@ impl Deliver {
     /// Runs until the stop or an error, or until it has given up all of its tables. Starts from what the sink has committed.
     pub async fn run(&mut self, stop: &Stop) -> Result<()> {
         self.doing(Some("open"));
+        let began = Instant::now();
         let Some(opened) = stop.unless(self.open()).await else { return Ok(()) };
         let mut collected = self.collected_from(opened?);
         let mut due = Due::new(self.pace);
+        if self.lane.is_some() {
+            due.waiting_since(began);
+        }
         self.doing(None);
         self.state.pulse.set_open(true);
         while !self.has_nothing() {

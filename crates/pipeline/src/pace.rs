@@ -20,6 +20,8 @@ pub(crate) struct Due {
     /// How long changes wait for their commit now.
     interval: Duration,
     first_pending: Option<Instant>,
+    /// What is fetched first has waited since then.
+    waiting_since: Option<Instant>,
     last_fetch: Instant,
     next_fetch: Instant,
     last_commit: Instant,
@@ -34,11 +36,17 @@ impl Due {
             pace,
             interval: pace.interval,
             first_pending: None,
+            waiting_since: None,
             last_fetch: now,
             next_fetch: now,
             last_commit: now,
             moved: false,
         }
+    }
+
+    /// Whoever wrote before has gone: what is fetched first waits longer already than it has been here.
+    pub fn waiting_since(&mut self, since: Instant) {
+        self.waiting_since = Some(since);
     }
 
     /// Something was fetched, so many bytes of it.
@@ -50,7 +58,7 @@ impl Due {
         }
         self.moved = true;
         if self.first_pending.is_none() && collected.pending > 0 {
-            self.first_pending = Some(self.last_fetch);
+            self.first_pending = Some(self.waiting_since.take().unwrap_or(self.last_fetch));
         }
     }
 

@@ -116,7 +116,11 @@ pub(super) fn pace(config: &Config, sink: &SinkConfig) -> Pace {
         _ => (Duration::ZERO, Duration::ZERO),
     };
     let interval = config.commit_interval.max(interval);
-    Pace { interval, slowest: slowest.max(interval), ..Pace::default() }
+    let mut pace = Pace { interval, slowest: slowest.max(interval), ..Pace::default() };
+    if is_shared(config, sink) && matches!(&sink.kind, SinkKind::Delta { path: Lake::Folder(_), .. }) {
+        pace.idle = IDLE;
+    }
+    pace
 }
 
 /// How often a table of a shared sink in a folder notes that it had nothing to write.
@@ -131,10 +135,7 @@ async fn shared_sinks(
     let mut all = Vec::new();
     for (sink, budget) in sinks {
         let Some((member, reader)) = bus.share(config, &sink.name, budget).await? else { continue };
-        let mut pace = pace(config, sink);
-        if matches!(&sink.kind, SinkKind::Delta { path: Lake::Folder(_), .. }) {
-            pace.idle = IDLE;
-        }
+        let pace = pace(config, sink);
         let (settings, of) = (config.clone(), sink.clone());
         let part: PartFactory = Box::new(move |topic| open_part(&settings, &of, topic));
         let inspect = Some(factory(config, Some(sink))?);
