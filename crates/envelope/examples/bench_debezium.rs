@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use tidewire_change::{Change, Column, Datum, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};
-use tidewire_envelope::debezium::{Decoder, Encoder, Modes, Origin};
+use tidewire_envelope::debezium::{
+    AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Glance, Modes, Origin, Place,
+};
 
 /// Seconds that this thread has been at work: others may be, too.
 fn cpu_seconds() -> f64 {
@@ -69,39 +71,87 @@ fn changes(schema: &Arc<Schema>) -> Vec<Change> {
     (0..1000).map(change).collect()
 }
 
+fn rate(name: &str, events: usize, mut each: impl FnMut(usize)) {
+    let began = cpu_seconds();
+    (0..events).for_each(&mut each);
+    println!("{name}: {:.0} events/s", events as f64 / (cpu_seconds() - began));
+}
+
+/// Where a reader of somebody else's topic puts a change.
+fn place() -> Place {
+    Place { position: Position::new(1, 1), time: 1 }
+}
+
 fn main() {
     let events: usize = std::env::args().nth(1).map_or(2_000_000, |text| text.parse().expect("a number"));
     let schema = schema();
     let changes = changes(&schema);
-    let origin = Origin { name: "shop", database: "shop", version: "0.1.0" };
+    json(events, &schema, &changes);
+    avro(events, &schema, &changes);
+}
+
+const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shop", version: "0.1.0" };
+
+fn json(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
     for (name, with_schemas) in [("schemas.enable=false", false), ("schemas.enable=true", true)] {
         let modes = Modes { key_schemas: with_schemas, value_schemas: with_schemas, ..Modes::default() };
-        let encoder = Encoder::new(&schema, &modes, &origin);
+        let encoder = Encoder::new(schema, &modes, &ORIGIN);
         let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let began = cpu_seconds();
-        for n in 0..events {
+        rate(&format!("encode {name}"), events, |n| {
             let change = &changes[n % changes.len()];
             key.clear();
             value.clear();
             encoder.key(change, &mut key);
             encoder.value(change, change.committed_at + 1000, &mut value);
             bytes += key.len() + value.len();
-        }
-        let seconds = cpu_seconds() - began;
-        println!("encode {name}: {:.0} events/s, {} bytes an event", events as f64 / seconds, bytes / events);
-        let values: Vec<Vec<u8>> = changes
-            .iter()
-            .map(|change| {
-                let mut value = Vec::new();
-                encoder.value(change, 0, &mut value);
-                value
-            })
-            .collect();
-        let mut decoder = Decoder::new(&schema, &modes);
-        let began = cpu_seconds();
-        for n in 0..events {
+        });
+        println!("  {} bytes an event", bytes / events);
+        let written = changes.iter().map(|change| {
+            let mut value = Vec::new();
+            encoder.value(change, 0, &mut value);
+            value
+        });
+        let values: Vec<Vec<u8>> = written.collect();
+        let mut decoder = Decoder::new(schema, &modes);
+        rate(&format!("decode {name}"), events, |n| {
             black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
-        }
-        println!("decode {name}: {:.0} events/s", events as f64 / (cpu_seconds() - began));
+        });
+        rate(&format!("decode {name}, as somebody else's"), events, |n| {
+            let glance = Glance::of(&values[n % values.len()], false).expect("it is a message");
+            black_box(decoder.decode_placed(glance.payload, place(), false).expect("what was written can be read"));
+        });
     }
+}
+
+fn avro(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
+    let modes = Modes::default();
+    let mut encoder = AvroEncoder::new(schema, &modes, &ORIGIN).expect("its names are Avro's, too");
+    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
+    rate("encode Avro", events, |n| {
+        let change = &changes[n % changes.len()];
+        key.clear();
+        value.clear();
+        encoder.key(change, &mut key).expect("it has a key");
+        encoder.value(change, change.committed_at + 1000, &mut value).expect("it can be held");
+        bytes += key.len() + value.len();
+    });
+    println!("  {} bytes an event", bytes / events);
+    let mut values = Vec::new();
+    for change in changes {
+        let mut value = Vec::new();
+        encoder.value(change, 0, &mut value).expect("it can be held");
+        values.push(value);
+    }
+    let mut decoder = Decoder::of_avro(schema, &modes, ORIGIN.name).expect("its names are Avro's, too");
+    rate("decode Avro", events, |n| {
+        black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
+    });
+    let writer = AvroWriter::of(&encoder.contracts().value.schema).expect("it is a schema");
+    let described = Describes::of(writer.connect(), Described::Envelope).expect("it is an envelope's");
+    let own = Arc::new(Schema { columns: described.columns().cloned().collect(), ..(**schema).clone() });
+    let mut decoder = described.avro_decoder(&writer, &own, &modes).expect("it describes its rows");
+    rate("decode Avro, as somebody else's", events, |n| {
+        let glance = writer.glance(&values[n % values.len()][5..]).expect("it is a message");
+        black_box(decoder.decode_placed(glance.payload, place(), false).expect("what was written can be read"));
+    });
 }

@@ -38,6 +38,7 @@ mod literal;
 pub mod log_message;
 mod modes;
 mod origin;
+mod parts;
 mod read;
 mod rows;
 mod scan;
@@ -54,8 +55,9 @@ pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use foreign::{has_key, Absent, Terms};
 pub use from_connect::{Described, Describes};
-pub use glance::{member_names, name_text, parts, Facts, Glance, Snapshot, What};
+pub use glance::{Facts, Glance, Snapshot, What};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
+pub use parts::{is_nothing, member_names, name_text, parts};
 pub use unwrapped::Place;
 
 /// What the messages say of their origin.

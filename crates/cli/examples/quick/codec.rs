@@ -1,4 +1,4 @@
-//! Debezium's forms: how many changes of a table of 8 columns a core writes and reads a second.
+//! Debezium's forms, of a table of 8 columns.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,27 +9,6 @@ use tidewire_envelope::debezium::{
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "1" };
 const NOW: i64 = 1_700_000_001_000_001;
-
-/// Prints changes a second, each part for so many seconds.
-pub fn rates(changes: &[Change], seconds: usize) -> Result<()> {
-    let mut measure = |what: &str, all: &mut dyn FnMut()| {
-        all();
-        let (began, mut times) = (on_cpu(), 0);
-        while on_cpu() - began < seconds as f64 {
-            all();
-            times += changes.len();
-        }
-        println!("{what:<20} {:>10.0} a second", times as f64 / (on_cpu() - began));
-    };
-    parts(changes, &mut measure)
-}
-
-/// Seconds that this thread has had a processor.
-fn on_cpu() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is Linux");
-    let nanos: u64 = told.split(' ').next().and_then(|word| word.parse().ok()).expect("it is a number");
-    nanos as f64 / 1e9
-}
 
 /// Does one part so often.
 pub fn part(changes: &[Change], wanted: &str, times: usize) -> Result<()> {

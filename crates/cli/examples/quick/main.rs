@@ -1,6 +1,5 @@
 //! `quick PART TIMES`: one part of the way of a change, so often, on fixed input. `testbed/bench_quick.py` counts its
-//! instructions: the difference between two numbers of times is what the work itself takes. `quick rates SECONDS`: how many changes a core
-//! writes and reads a second in Debezium's forms.
+//! instructions: the difference between two numbers of times is what the work itself takes.
 
 mod codec;
 #[path = "../../../delta/examples/bench_delta/rows.rs"]
@@ -32,7 +31,6 @@ fn main() -> Result<()> {
         "reduce" => reduce(times),
         "guard" => delta(times, true)?,
         "parquet" => delta(times, false)?,
-        "rates" => codec::rates(&changes(), times)?,
         other => codec::part(&changes(), other, times)?,
     }
     Ok(())

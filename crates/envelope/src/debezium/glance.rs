@@ -1,5 +1,6 @@
 //! What a message is, and where its change stands, without a look at its rows: all that can be said before its table is known.
 
+use super::parts::{name_text, parts, quick_parts};
 use super::scan::{inside_quotes, unescaped, Cursor};
 use super::source;
 use tidewire_change::{Error, Op, Result};
@@ -78,7 +79,14 @@ impl<'a> Glance<'a> {
         if std::str::from_utf8(value).is_err() {
             return Err(Error::malformed("the value isn't UTF-8"));
         }
-        let (schema, payload) = parts(value).ok_or_else(broken)?;
+        // What is parted at a glance but isn't whole is looked at once more.
+        if let Some(glance) = quick_parts(value).and_then(|parts| Self::parted(parts, unwrapped).ok()) {
+            return Ok(glance);
+        }
+        Self::parted(parts(value).ok_or_else(broken)?, unwrapped)
+    }
+
+    fn parted((schema, payload): (Option<&'a [u8]>, &'a [u8]), unwrapped: bool) -> Result<Glance<'a>> {
         let mut glance = Glance { what: What::Aside, schema, payload, facts: Facts::default(), has_before: false };
         match unwrapped {
             true => glance.unwrapped().ok_or_else(broken)??,
@@ -246,48 +254,6 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Schema and payload of `{"schema":…,"payload":…}`; without `schemas.enable` the value is the payload.
-pub fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    let (mut cursor, mut first) = (Cursor::new(value), true);
-    if !cursor.take(b'{') {
-        return None;
-    }
-    let (mut schema, mut payload) = (None, None);
-    while let Some(name) = cursor.member(&mut first)? {
-        cursor.peek()?;
-        match name {
-            b"schema" => schema = Some(cursor.value()?),
-            b"payload" => payload = Some(cursor.value()?),
-            // A row may have a column of that name, but nothing else stands beside the two.
-            _ => return Some((None, value)),
-        }
-    }
-    match (schema, payload) {
-        (Some(schema), Some(payload)) => Some((Some(schema).filter(|schema| *schema != b"null"), payload)),
-        _ => Some((None, value)),
-    }
-}
-
-/// The names of an object's members, in order; none: it isn't one.
-pub fn member_names(object: &[u8]) -> Option<Vec<String>> {
-    let (mut cursor, mut first, mut names) = (Cursor::new(object), true, Vec::new());
-    if !cursor.take(b'{') {
-        return None;
-    }
-    while let Some(name) = cursor.member(&mut first)? {
-        cursor.peek()?;
-        cursor.value()?;
-        names.push(name_text(name)?);
-    }
-    cursor.is_at_end().then_some(names)
-}
-
-/// A name as it stands between its quotes, without its escapes.
-pub fn name_text(inside: &[u8]) -> Option<String> {
-    let mut scratch = Vec::new();
-    String::from_utf8(unescaped(inside, &mut scratch)?.to_vec()).ok()
-}
-
 fn broken() -> Error {
     Error::malformed("the value isn't a JSON object")
 }
@@ -384,15 +350,6 @@ mod tests {
         ] {
             assert!(what(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_schema_is_parted_from_its_payload_and_a_column_of_that_name_isnt_one() {
-        let (schema, payload) = parts(br#"{"schema":{"type":"struct"}, "payload":{"op":"c"}}"#).unwrap();
-        assert_eq!((schema, payload), (Some(&br#"{"type":"struct"}"#[..]), &br#"{"op":"c"}"#[..]));
-        let row = br#"{"schema":"public","id":1}"#;
-        assert_eq!(parts(row), Some((None, &row[..])));
-        assert_eq!(parts(br#"{"schema":null,"payload":{"id":1}}"#), Some((None, &br#"{"id":1}"#[..])));
     }
 
     #[test]

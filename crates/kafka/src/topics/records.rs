@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
 use tidewire_connector::{ChangeBatch, Rejected};
-use tidewire_envelope::debezium::{parts, AvroWriter, Facts, Glance, Place, What};
+use tidewire_envelope::debezium::{is_nothing, AvroWriter, Facts, Glance, Place, What};
 use tidewire_flow::key_hash128;
 
 /// Between two questions what a table looks like elsewhere.
@@ -107,9 +107,7 @@ impl TopicsSource {
             return self.in_avro(record, out);
         }
         let key = record.key.as_deref().filter(|key| !key.is_empty() && *key != b"null");
-        let has_value =
-            !record.value.is_empty() && parts(&record.value).map(|(_, payload)| payload) != Some(&b"null"[..]);
-        if !has_value || &record.value[..] == b"null" {
+        if is_nothing(&record.value) {
             return self.tombstone(record, key, out);
         }
         let glance = Glance::of(&record.value, self.config.unwrapped)?;
