@@ -37,6 +37,8 @@ pub enum Snapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     pub snapshot: Snapshot,
+    /// The last row of its table in its snapshot.
+    pub is_last: bool,
     /// The change's position in full: the commit, and the number in it.
     pub commit_lsn: Option<u64>,
     pub ordinal: Option<u32>,
@@ -211,7 +213,9 @@ impl<'a> Facts<'a> {
         }
         match name {
             b"snapshot" => {
-                self.snapshot = match inside_quotes(value).unwrap_or(value) {
+                let word = inside_quotes(value).unwrap_or(value);
+                self.is_last = matches!(word, b"last" | b"last_in_data_collection");
+                self.snapshot = match word {
                     b"false" => Snapshot::No,
                     b"incremental" => Snapshot::Incremental,
                     _ => Snapshot::Yes,

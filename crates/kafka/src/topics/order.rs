@@ -8,12 +8,13 @@
 //! 4. Nothing: the change comes right behind what its partition told before.
 //!
 //! ```text
-//!   first snapshot   streamed            second snapshot           streamed
-//!   (0, 1…)          (commit, record…)   (its LSN, 1…)             (commit, record…); what was open meanwhile: (its LSN, 2^20…)
+//!   a snapshot    streamed                                                                a later snapshot
+//!   (its LSN, 1)  (commit, record…); what was open meanwhile: (the snapshot's LSN, 2^20…)   (its LSN, 1)
 //! ```
 //!
 //! Rows of a snapshot beat all that was told before it and lose to all that is new behind it. What is told again behind it (its commit
-//! isn't newer than what the partition had told before the snapshot) loses to it.
+//! isn't newer than what the partition had told before the snapshot) loses to it. Once its last row was read, rows that stand before a
+//! later snapshot and aren't in it may go: one that broke off says nothing of the rows that it hasn't told.
 
 use serde::{Deserialize, Serialize};
 use tidewire_change::{Op, Position};
@@ -32,13 +33,36 @@ pub(super) struct TopicOrder {
     /// Changes without a place are counted from here on: above all that an earlier life of the pipeline has told.
     life: u64,
     arrivals: u32,
+    /// A later snapshot came without a place.
+    #[serde(default)]
+    unplaced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Known {
     lsn: u64,
     floor: u64,
+    /// Of a log that began anew: nothing says which rows stand before it.
     anew: bool,
+    /// Others were told before it.
+    #[serde(default)]
+    is_later: bool,
+    #[serde(default)]
+    has_ended: bool,
+    /// Of rows without a key: all that were told before it stand here, or below.
+    #[serde(default)]
+    below: Option<Position>,
+}
+
+/// What is to be known of a topic's later snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Later {
+    /// There is one.
+    pub any: bool,
+    /// The newest hasn't told its last row.
+    pub unfinished: bool,
+    /// There is one of which nothing says what stands before it.
+    pub unplaced: bool,
 }
 
 /// Of one partition.
@@ -62,7 +86,9 @@ pub(super) struct PartOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub position: Position,
-    /// It is a row of a snapshot that began behind changes that were told: rows of its table below this are in it, or gone.
+    /// It is the first row of a snapshot that began behind others.
+    pub begins: bool,
+    /// It is the last row of such a snapshot: rows of its table below this are in it, or gone.
     pub renewed: Option<Position>,
     /// Only its place in the topic says where it stands.
     pub by_arrival: bool,
@@ -87,6 +113,38 @@ impl TopicOrder {
         (self.life, self.arrivals) = (position.commit, position.ordinal);
         position
     }
+
+    /// The latest snapshot is of rows without a key: those before it stand below.
+    pub fn keyless_below(&mut self) {
+        let below = self.arrive();
+        if let Some(known) = self.snapshots.last_mut() {
+            known.below = Some(below);
+        }
+    }
+
+    pub fn later(&self) -> Later {
+        let newest = self.snapshots.iter().rev().find(|known| known.is_later);
+        Later {
+            any: newest.is_some(),
+            unfinished: newest.is_some_and(|known| !known.has_ended),
+            unplaced: self.unplaced || self.snapshots.iter().any(|known| known.is_later && known.anew),
+        }
+    }
+
+    /// Its last row was read. Rows below what comes back are in it, or gone.
+    fn end(&mut self, lsn: Option<u64>) -> Option<Position> {
+        let known = self.snapshots.iter_mut().rev().find(|known| lsn.is_none_or(|lsn| known.lsn == lsn))?;
+        let is_first = !std::mem::replace(&mut known.has_ended, true);
+        let below = known.below.unwrap_or(Position::end_of(known.floor.saturating_sub(1)));
+        (is_first && known.is_later && !known.anew).then_some(below)
+    }
+
+    fn begin_snapshot(&mut self, lsn: u64, floor: u64, anew: bool, is_later: bool) {
+        self.snapshots.push(Known { lsn, floor, anew, is_later, has_ended: false, below: None });
+        if self.snapshots.len() > KEPT {
+            self.snapshots.remove(0);
+        }
+    }
 }
 
 /// The place of the next change of a partition.
@@ -110,6 +168,9 @@ pub(super) fn place(
     let is_explicit = facts.commit_lsn.is_some() && facts.ordinal.is_some();
     placed.is_again = !placed.by_arrival && (placed.position < told || (is_explicit && placed.position == told));
     topic.highest = topic.highest.max(placed.position.commit);
+    if facts.is_last && (is_explicit || lsn_of(facts).is_some()) {
+        placed.renewed = topic.end(lsn_of(facts).filter(|_| !is_explicit));
+    }
     part.streamed |= op != Op::Read;
     Ok(placed)
 }
@@ -120,7 +181,7 @@ pub(super) fn behind(part: &PartOrder) -> Position {
 }
 
 fn at(position: Position) -> Placed {
-    Placed { position, renewed: None, by_arrival: false, is_again: false }
+    Placed { position, begins: false, renewed: None, by_arrival: false, is_again: false }
 }
 
 fn next(position: Position) -> Position {
@@ -140,61 +201,65 @@ fn commit_of(topic: &mut TopicOrder, part: &mut PartOrder, commit: u64) -> u64 {
 
 fn explicit(topic: &mut TopicOrder, part: &mut PartOrder, given: Position, is_read: bool) -> Placed {
     let position = Position::new(commit_of(topic, part, given.commit), given.ordinal);
-    let is_new = is_read && part.streamed && position.commit > part.highest.commit;
-    if is_new {
+    let begins = is_read && part.streamed && position.commit > part.highest.commit;
+    if begins {
         part.streamed = false;
+        topic.begin_snapshot(given.commit, position.commit, false, true);
     }
     part.highest = part.highest.max(position);
-    let renewed = is_new.then(|| Position::end_of(position.commit.saturating_sub(1)));
-    Placed { renewed, ..at(position) }
+    Placed { begins, ..at(position) }
+}
+
+fn lsn_of(facts: &Facts<'_>) -> Option<u64> {
+    facts.lsn.or(facts.sequence.and_then(|(_, record)| record))
 }
 
 fn row_of_snapshot(topic: &mut TopicOrder, part: &mut PartOrder, facts: &Facts<'_>) -> Placed {
-    let lsn = facts.lsn.or(facts.sequence.and_then(|(_, record)| record));
-    let mut renewed = None;
-    if part.streamed || part.counts {
-        renewed = enter(topic, part, lsn);
-    } else if lsn.is_some_and(|lsn| part.snapshot.is_none_or(|before| lsn > before)) {
-        // It didn't come to its end, and began once more.
-        part.run += u32::from(part.snapshot.is_some());
-        part.snapshot = lsn;
-    }
+    let lsn = lsn_of(facts);
+    let is_another = lsn.is_some_and(|lsn| part.snapshot.is_none_or(|before| lsn > before));
+    // Rows of the present one that come again behind the stream change nothing.
+    let is_present = lsn.is_some() && lsn == part.snapshot;
+    let begins = (is_another || (!is_present && part.streamed) || part.counts) && enter(topic, part, lsn);
     let position = Position::new(part.floor, (1 + part.run).min(STREAMED - 1));
     part.highest = part.highest.max(position);
-    Placed { renewed, ..at(position) }
+    Placed { begins, ..at(position) }
 }
 
-/// A snapshot begins behind changes that were told. All partitions put the same one at the same place.
-fn enter(topic: &mut TopicOrder, part: &mut PartOrder, lsn: Option<u64>) -> Option<Position> {
-    let mut renewed = None;
+/// A partition tells the first row of a snapshot. All partitions put the same one at the same place. True: it is a later one, and none of
+/// its rows was known.
+fn enter(topic: &mut TopicOrder, part: &mut PartOrder, lsn: Option<u64>) -> bool {
+    let has_told = part.highest != Position::ZERO;
+    let (mut floor, mut begins) = (0, false);
+    match lsn {
+        None => topic.unplaced |= has_told,
+        Some(lsn) => {
+            let known = topic.snapshots.iter().position(|known| known.lsn == lsn);
+            floor = known.map_or(topic.base + lsn, |at| topic.snapshots[at].floor);
+            // What this partition told before lies above, though it came before: the log is another one. What others told says nothing:
+            // they may have been read further.
+            let anew = has_told && floor <= part.highest.commit;
+            if anew {
+                floor = topic.highest.max(part.highest.commit) + 1;
+                topic.base = floor.saturating_sub(lsn);
+            }
+            match known.map(|at| &mut topic.snapshots[at]) {
+                Some(known) => {
+                    (known.floor, known.anew) = (floor, known.anew || anew);
+                    // This partition had told others before it: whoever thought it the first one may have passed its end.
+                    known.has_ended &= known.is_later || !has_told;
+                    known.is_later |= has_told;
+                }
+                None => {
+                    begins = has_told || !topic.snapshots.is_empty();
+                    topic.begin_snapshot(lsn, floor, anew, begins);
+                }
+            }
+        }
+    }
     part.before = part.highest.commit;
-    let floor = match lsn {
-        None => 0,
-        Some(lsn) => match topic.snapshots.iter().find(|known| known.lsn == lsn) {
-            Some(known) => {
-                renewed = (!known.anew).then_some(known.floor);
-                known.floor
-            }
-            None => {
-                let mut floor = topic.base + lsn;
-                let anew = floor <= topic.highest;
-                if anew {
-                    // What was told lies above: the log is another one.
-                    floor = topic.highest + 1;
-                    topic.base = floor.saturating_sub(lsn);
-                }
-                topic.snapshots.push(Known { lsn, floor, anew });
-                if topic.snapshots.len() > KEPT {
-                    topic.snapshots.remove(0);
-                }
-                renewed = (!anew).then_some(floor);
-                floor
-            }
-        },
-    };
-    part.floor = floor.max(part.highest.commit + 1);
+    part.floor = floor.max(part.highest.commit + u64::from(has_told));
     (part.streamed, part.counts, part.run, part.snapshot) = (false, false, 0, lsn);
-    renewed.filter(|floor| *floor == part.floor).map(|floor| Position::new(floor, 0))
+    begins
 }
 
 fn streamed(
@@ -252,7 +317,10 @@ fn by_record(topic: &mut TopicOrder, part: &mut PartOrder, lsn: u64, row: Option
     let commit = commit_of(topic, part, lsn);
     let mut position = match commit > part.before && commit < part.floor {
         true => lifted(part, commit)?,
-        false => Position::new(commit, row.map_or(0, |row| row.saturating_add(1))),
+        false => {
+            let behind_rows = if commit == part.floor { STREAMED } else { 0 };
+            Position::new(commit, row.map_or(0, |row| row.saturating_add(1)).saturating_add(behind_rows))
+        }
     };
     // Several changes of one record, as they come.
     if row.is_none() && position.commit == part.highest.commit {

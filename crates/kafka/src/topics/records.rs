@@ -209,9 +209,11 @@ impl TopicsSource {
         }
         table.is_scattered |= lies_elsewhere(&table.place);
         table.place.get_or_insert(place);
-        if let Some(change) = changes.first().filter(|_| placed.renewed.is_some()).cloned() {
-            let below = self.topic(record).order.arrive();
-            self.renewed(below, &change, out);
+        if placed.begins {
+            self.topic(record).order.keyless_below();
+        }
+        if let Some((below, change)) = placed.renewed.zip(changes.first()) {
+            self.renewed(below, change, out);
         }
         for change in &mut changes {
             change.position = self.topic(record).order.arrive();
@@ -269,12 +271,10 @@ impl TopicsSource {
         }
     }
 
-    /// A snapshot began behind what was told: rows below it are in it, or gone.
+    /// A later snapshot has told its last row: rows below it are in it, or gone.
     fn renewed(&mut self, below: Position, change: &Change, out: &mut ChangeBatch) {
         if !self.config.replaces {
-            let what = "a later snapshot lies in its topic: rows that it lacks are kept, though they may be gone at the source \
-                        (source.debezium.resnapshot: replace removes them)";
-            return self.note(&change.schema.table, what);
+            return;
         }
         out.changes.push(Change { op: Op::Truncate, position: below, before: None, after: None, ..change.clone() });
         self.resume.reached = self.resume.reached.max(below);

@@ -16,6 +16,16 @@ use tidewire_connector::{
 };
 use tokio::sync::mpsc as channel;
 
+const KEPT: &str =
+    "a later snapshot lies in its topic: rows that it lacks are kept, though they may be gone at the source \
+     (source.debezium.resnapshot: replace removes them)";
+const UNFINISHED: &str =
+    "a later snapshot lies in its topic and its end hasn't come (a row with `snapshot` last or last_in_data_collection): rows that it \
+     lacks are kept until then. If it broke off, have the connector take it once more";
+const UNPLACED: &str =
+    "a later snapshot lies in its topic, and nothing says which rows stand before it (it has no source.lsn, or the database's log \
+     began anew): rows that it lacks are kept, though they may be gone at the source";
+
 pub struct TopicsSource {
     pub(super) config: TopicsConfig,
     pub(super) handle: Arc<Handle>,
@@ -196,6 +206,21 @@ impl TopicsSource {
         })
     }
 
+    /// What is to be known of later snapshots in the table's topics.
+    fn of_snapshots(&self, table: &TableName) -> BTreeSet<&'static str> {
+        let topics = self.resume.topics.values().filter(|topic| topic.table.as_ref() == Some(table));
+        let mut notes = BTreeSet::new();
+        for later in topics.map(|topic| topic.order.later()) {
+            if !self.config.replaces {
+                notes.extend((later.any || later.unplaced).then_some(KEPT));
+                continue;
+            }
+            notes.extend(later.unfinished.then_some(UNFINISHED));
+            notes.extend(later.unplaced.then_some(UNPLACED));
+        }
+        notes
+    }
+
     fn show(&self) {
         let mut tables: Vec<TableStatus> = self
             .tables
@@ -203,6 +228,7 @@ impl TopicsSource {
             .map(|(name, table)| {
                 let mut notes: Vec<String> = table.notes.iter().cloned().collect();
                 notes.extend(self.notes.get(name).into_iter().flatten().cloned());
+                notes.extend(self.of_snapshots(name).into_iter().map(str::to_string));
                 TableStatus {
                     table: name.clone(),
                     state: TableState::Streaming,

@@ -16,6 +16,13 @@ impl Told {
     fn row(&mut self, lsn: u64) -> Placed {
         self.of(Op::Read, Facts { snapshot: Snapshot::Yes, lsn: Some(lsn), ..Facts::default() })
     }
+    fn last(&mut self, lsn: u64) -> Placed {
+        self.of(Op::Read, last(lsn))
+    }
+}
+
+fn last(lsn: u64) -> Facts<'static> {
+    Facts { snapshot: Snapshot::Yes, is_last: true, lsn: Some(lsn), ..Facts::default() }
 }
 
 #[test]
@@ -52,9 +59,11 @@ fn a_second_snapshot_beats_what_was_told_and_loses_to_what_is_new() {
     told.row(100);
     let first = told.pair(Some(110), 120);
     let again = told.row(200);
-    assert_eq!(again.renewed, Some(Position::new(200, 0)));
-    assert!(again.position > first);
-    assert_eq!(told.row(200).renewed, None);
+    assert_eq!((again.begins, again.renewed), (true, None), "it may break off");
+    assert!(again.position > first && told.topic.later().unfinished);
+    assert_eq!(told.last(200).renewed, Some(Position::end_of(199)));
+    assert!(told.topic.later().any && !told.topic.later().unfinished);
+    assert_eq!(told.last(200).renewed, None, "once");
     // A transaction that was open, one that was told before, and one that came later.
     let open = told.pair(Some(130), 125);
     let old = told.pair(Some(110), 120);
@@ -75,7 +84,8 @@ fn positions_never_go_back_when_the_log_begins_anew() {
     told.row(5000);
     let old = told.pair(Some(6000), 6100);
     let row = told.row(100);
-    assert_eq!(row.renewed, None, "of another log nothing says what is gone");
+    assert_eq!(told.last(100).renewed, None, "of another log nothing says what is gone");
+    assert!(told.topic.later().unplaced);
     let new = told.pair(None, 110);
     let newer = told.pair(Some(130), 140);
     assert!(old < row.position && row.position < new && new < newer, "{old} {row:?} {new} {newer}");
@@ -97,7 +107,55 @@ fn all_partitions_put_one_snapshot_at_one_place() {
     told.pair(Some(900), 910);
     let facts = Facts { snapshot: Snapshot::Yes, lsn: Some(200), ..Facts::default() };
     let elsewhere = place(&mut told.topic, &mut other, &facts, Op::Read).unwrap();
-    assert_eq!((elsewhere.position, elsewhere.renewed), (row.position, row.renewed));
+    assert_eq!((elsewhere.position, elsewhere.begins), (row.position, false));
+}
+
+#[test]
+fn a_later_snapshot_is_one_also_where_nothing_was_streamed_between_the_two() {
+    let mut told = Told::default();
+    let first = [told.row(100), told.last(100)];
+    assert!(first.iter().all(|row| !row.begins && row.renewed.is_none()) && !told.topic.later().any);
+    let again = told.row(300);
+    let renewed = told.last(300).renewed.unwrap();
+    assert!(again.begins && first[1].position < renewed && renewed < again.position);
+}
+
+#[test]
+fn a_partition_that_was_read_further_does_not_hide_a_snapshot_in_another() {
+    let (mut told, mut other) = (Told::default(), PartOrder::default());
+    let first = [told.row(100).position, place(&mut told.topic, &mut other, &last(100), Op::Read).unwrap().position];
+    let new = told.pair(Some(305), 310);
+    let last = place(&mut told.topic, &mut other, &last(300), Op::Read).unwrap();
+    let renewed = last.renewed.unwrap();
+    assert!(last.begins && first.iter().all(|at| *at < renewed) && renewed < last.position && renewed < new);
+    assert!(last.position < new);
+    // Its other rows, read later, in a partition that had none before.
+    let late = Facts { snapshot: Snapshot::Yes, lsn: Some(300), ..Facts::default() };
+    let late = place(&mut told.topic, &mut PartOrder::default(), &late, Op::Read).unwrap();
+    assert!(late.position > renewed);
+}
+
+#[test]
+fn a_log_that_began_anew_goes_on_above_the_old_one_in_every_partition() {
+    let (mut told, mut other) = (Told::default(), PartOrder::default());
+    let before = told.pair(Some(6000), 6100);
+    let facts = Facts { snapshot: Snapshot::Yes, lsn: Some(100), ..Facts::default() };
+    let mut elsewhere =
+        |told: &mut Told, facts| place(&mut told.topic, &mut other, &facts, Op::Update).unwrap().position;
+    let behind = elsewhere(&mut told, Facts { sequence: Some((Some(40), Some(50))), ..Facts::default() });
+    let row = elsewhere(&mut told, facts);
+    assert!(behind < row && before < told.row(100).position);
+    assert!(before < told.pair(Some(130), 140));
+    assert!(row < elsewhere(&mut told, Facts { sequence: Some((Some(130), Some(150))), ..Facts::default() }));
+}
+
+#[test]
+fn rows_of_the_present_snapshot_that_come_again_behind_the_stream_change_nothing() {
+    let mut told = Told::default();
+    told.row(100);
+    let streamed = told.pair(Some(110), 120);
+    let again = told.row(100);
+    assert!(again.is_again && again.position < streamed);
 }
 
 #[test]
@@ -108,7 +166,9 @@ fn explicit_positions_are_taken_as_they_are() {
     assert_eq!(told.of(Op::Read, at(101, 0)).renewed, None);
     assert_eq!(told.of(Op::Update, at(120, 0)).position, Position::new(120, 0));
     let again = told.of(Op::Read, at(200, 0));
-    assert_eq!((again.position, again.renewed), (Position::new(200, 0), Some(Position::end_of(199))));
+    assert_eq!((again.position, again.begins), (Position::new(200, 0), true));
+    let last = Facts { is_last: true, snapshot: Snapshot::Yes, ..at(200, 1) };
+    assert_eq!(told.of(Op::Read, last).renewed, Some(Position::end_of(199)));
     assert!(told.of(Op::Delete, at(190, 0)).is_again);
     assert_eq!(told.of(Op::Update, at(210, 0)).renewed, None);
     assert_eq!(told.of(Op::Read, at(201, 0)).renewed, None, "it is older than what was streamed");

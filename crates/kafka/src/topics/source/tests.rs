@@ -2,11 +2,16 @@ use super::*;
 use crate::config::Config;
 use crate::topics::reading::Record;
 use bytes::Bytes;
+use tidewire_change::{Column, Kind, Op, Type};
 use tidewire_connector::Budget;
 use tidewire_envelope::debezium::Modes;
 
 fn source() -> TopicsSource {
-    TopicsSource::new(TopicsConfig {
+    TopicsSource::new(config())
+}
+
+fn config() -> TopicsConfig {
+    TopicsConfig {
         kafka: Config::new("nowhere:1", "", "test"),
         topics: vec!["mix.*".to_string()],
         modes: Modes::default(),
@@ -19,7 +24,7 @@ fn source() -> TopicsSource {
         replaces: false,
         registry: None,
         budget: Budget::new(1 << 20),
-    })
+    }
 }
 
 /// A message of a table of which nobody tells the columns, and the word that it was the topic's last.
@@ -60,4 +65,80 @@ fn the_messages_of_a_topic_that_cannot_be_read_yet_are_not_passed_over() {
         let kept = Resume::of(checkpoint.as_ref()).unwrap();
         assert_eq!(kept.topics["mix.public.stranger"].partitions[&0].next, 0, "start {start}");
     }
+}
+
+/// A source of `s.public.t (id bigint, name text)`.
+fn of_t(config: TopicsConfig) -> TopicsSource {
+    let column = |name: &str, kind, ty: &str| Column {
+        name: name.into(),
+        ty: Type { kind, name: ty.into(), builtin: true },
+        attribute: 1,
+    };
+    let schema = Schema {
+        table: TableName::new("public", "t"),
+        columns: vec![column("id", Kind::Int64, "bigint"), column("name", Kind::Text, "text")],
+        key: Key::Columns(vec![0]),
+        identity: Identity::Default,
+        source_id: 1,
+    };
+    let mut source = TopicsSource::new(TopicsConfig { tables: vec![Arc::new(schema)], ..config });
+    source.tables.learn(&source.config.tables.clone(), &source.config).unwrap();
+    source.resume = Resume::of(None).unwrap();
+    source
+}
+
+fn record(partition: u32, offset: u64, key: &str, value: &str) -> Record {
+    let (key, value) = (Some(Bytes::copy_from_slice(key.as_bytes())), Bytes::copy_from_slice(value.as_bytes()));
+    Record { topic: "s.public.t".into(), partition, offset, key, value, time: 0, is_moved: false }
+}
+
+fn row(partition: u32, offset: u64, id: u32, lsn: u64, snapshot: &str) -> Record {
+    let op = if snapshot == "false" { "u" } else { "r" };
+    let value = format!(
+        r#"{{"op":"{op}","before":null,"after":{{"id":{id},"name":"v{lsn}"}},"source":{{"schema":"public","table":"t","lsn":{lsn},"snapshot":"{snapshot}"}}}}"#
+    );
+    record(partition, offset, &format!(r#"{{"id":{id}}}"#), &value)
+}
+
+fn told(source: &mut TopicsSource, records: Vec<Record>) -> ChangeBatch {
+    let found = vec![("s.public.t".into(), None)];
+    let raw = Raw { records, found, ..Raw::default() };
+    let mut work = Work { raw, at: 0, out: ChangeBatch::default(), has_credit: false };
+    assert!(matches!(source.step(&mut work), Step::Done));
+    source.finish(work).unwrap()
+}
+
+fn truncates(batch: &ChangeBatch) -> Vec<Position> {
+    batch.changes.iter().filter(|change| change.op == Op::Truncate).map(|change| change.position).collect()
+}
+
+fn notes(source: &TopicsSource) -> Vec<String> {
+    locked(&source.handle.status).tables[0].notes.clone()
+}
+
+#[test]
+fn rows_that_a_later_snapshot_lacks_go_with_its_end_and_one_that_broke_off_is_told() {
+    let mut source = of_t(TopicsConfig { replaces: true, ..config() });
+    let first = told(&mut source, vec![row(0, 0, 1, 100, "first"), row(1, 0, 2, 100, "last")]);
+    assert!(truncates(&first).is_empty() && notes(&source).is_empty());
+
+    let newer =
+        told(&mut source, vec![row(0, 1, 3, 310, "false"), row(1, 1, 1, 300, "first"), row(1, 2, 4, 300, "true")]);
+    assert!(truncates(&newer).is_empty() && notes(&source)[0].contains("its end hasn't come"), "{:?}", notes(&source));
+    // Also behind a restart.
+    let kept = Resume::of(newer.checkpoint.as_ref()).unwrap();
+    (source.resume, source.notes) = (kept, BTreeMap::new());
+
+    let ended = told(&mut source, vec![row(1, 3, 5, 300, "last")]);
+    let at = truncates(&ended)[0];
+    let above = |batch: &ChangeBatch| {
+        batch.changes.iter().filter(|change| change.op != Op::Truncate).all(|change| change.position > at)
+    };
+    assert!(above(&newer) && above(&ended) && first.changes.iter().all(|change| change.position < at));
+    assert!(notes(&source).is_empty(), "{:?}", notes(&source));
+
+    let mut keeps = of_t(config());
+    told(&mut keeps, vec![row(0, 0, 1, 100, "last")]);
+    let later = told(&mut keeps, vec![row(0, 1, 2, 300, "first"), row(0, 2, 3, 300, "last")]);
+    assert!(truncates(&later).is_empty() && notes(&keeps)[0].contains("rows that it lacks are kept"));
 }
