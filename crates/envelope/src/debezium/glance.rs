@@ -212,15 +212,7 @@ impl<'a> Facts<'a> {
             return Some(());
         }
         match name {
-            b"snapshot" => {
-                let word = inside_quotes(value).unwrap_or(value);
-                self.is_last = matches!(word, b"last" | b"last_in_data_collection");
-                self.snapshot = match word {
-                    b"false" => Snapshot::No,
-                    b"incremental" => Snapshot::Incremental,
-                    _ => Snapshot::Yes,
-                };
-            }
+            b"snapshot" => self.set_snapshot(inside_quotes(value).unwrap_or(value)),
             b"commit_lsn" => self.commit_lsn = Some(number(value)?),
             b"ordinal" | b"seq" => self.ordinal = Some(u32::try_from(number(value)?).ok()?),
             b"lsn" => self.lsn = Some(number(value)?),
@@ -241,6 +233,15 @@ impl<'a> Facts<'a> {
     /// The source is a MySQL server: its databases stand for schemas.
     pub fn is_of_binlog(&self) -> bool {
         self.file.is_some()
+    }
+
+    pub(super) fn set_snapshot(&mut self, word: &[u8]) {
+        self.is_last = matches!(word, b"last" | b"last_in_data_collection");
+        self.snapshot = match word {
+            b"false" => Snapshot::No,
+            b"incremental" => Snapshot::Incremental,
+            _ => Snapshot::Yes,
+        };
     }
 
     /// A name as text.

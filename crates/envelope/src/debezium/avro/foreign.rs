@@ -6,7 +6,7 @@ use super::walk::{is_null, some, Walker};
 use super::wire::{Cursor, Wire};
 use crate::debezium::decoder::Decoder;
 use crate::debezium::from_connect::Describes;
-use crate::debezium::glance::{file_number, fits, pair, Facts, Glance, Snapshot, What};
+use crate::debezium::glance::{file_number, fits, pair, Facts, Glance, What};
 use crate::debezium::Modes;
 use std::sync::Arc;
 use tidewire_change::{Error, Op, Result, Schema};
@@ -178,13 +178,7 @@ fn facts<'a>(cursor: &mut Cursor<'a>, members: &[(Wire, Option<usize>, Member)],
             continue;
         }
         match member {
-            Member::Snapshot => {
-                facts.snapshot = match cursor.sized()? {
-                    b"false" => Snapshot::No,
-                    b"incremental" => Snapshot::Incremental,
-                    _ => Snapshot::Yes,
-                };
-            }
+            Member::Snapshot => facts.set_snapshot(cursor.sized()?),
             Member::Sequence => facts.sequence = Some(pair(cursor.sized()?)?),
             Member::Schema => facts.schema = Some(cursor.sized()?),
             Member::Table => facts.table = Some(cursor.sized()?),

@@ -89,7 +89,16 @@ fn of_t(config: TopicsConfig) -> TopicsSource {
 
 fn record(partition: u32, offset: u64, key: &str, value: &str) -> Record {
     let (key, value) = (Some(Bytes::copy_from_slice(key.as_bytes())), Bytes::copy_from_slice(value.as_bytes()));
-    Record { topic: "s.public.t".into(), partition, offset, key, value, time: 0, is_moved: false }
+    Record {
+        topic: "s.public.t".into(),
+        partition,
+        offset,
+        key,
+        value,
+        time: 0,
+        is_moved: false,
+        references: [None; 2],
+    }
 }
 
 fn row(partition: u32, offset: u64, id: u32, lsn: u64, snapshot: &str) -> Record {
