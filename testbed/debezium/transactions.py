@@ -1,5 +1,6 @@
 """Transactions as a real Debezium tells them (`provide.transaction.metadata`) beside ours: the block in each message, and the messages that say
-where a transaction begins and ends. Ours come from Kafka, where alone they are written. Part of compare.py."""
+where a transaction begins and ends; messages of the log; and what Debezium's own ExtractNewRecordState makes of our topics, which must be the
+table. Ours come from Kafka, where alone all that is written. Part of compare.py."""
 import collections, json, os, shutil, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -53,24 +54,35 @@ def compare(binary, pg, folder, java, differ):
         for line in open(os.path.join(folder, "transactions.jsonl")):
             message = json.loads(line)
             theirs[message["topic"]].append([message[part] and json.loads(message[part]) for part in ("key", "value")])
-        count = 0
+        count, mine = 0, consumed(broker)
         for topic in ("shop.public.a", "shop.public.b"):
-            count += blocks(topic, theirs[topic], of_log(consumed(broker, topic)), differ)
+            ours = mine[topic]
+            count += blocks(topic, theirs[topic], of_log(ours), differ)
+            cursor.execute("SELECT id, v FROM %s" % topic.split(".")[-1])
+            count += unwrapped(topic, ours, dict(cursor.fetchall()), differ)
         # Our own heartbeats are messages, too.
         messages = [m for m in theirs["shop.message"] if m[0]["payload"]["prefix"] != "tidewire"]
-        count += log_messages(messages, consumed(broker, "shop.message"), differ)
-        return count + borders(theirs["shop.transaction"], consumed(broker, "shop.transaction"), differ)
+        count += log_messages(messages, mine["shop.message"], differ)
+        return count + borders(theirs["shop.transaction"], mine["shop.transaction"], differ)
     finally:
         broker.stop()
 
 
-def consumed(broker, topic):
+def consumed(broker):
+    """All that lies in our topics, as Kafka's own consumer reads it. Which topic it is of its schema tells."""
     libs = subprocess.run([os.path.join(os.path.dirname(HERE), "kafka.sh")], check=True, capture_output=True, text=True).stdout.strip()
     done = subprocess.run(["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", libs + "/*",
-                           "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.address, "--topic", topic, "--from-beginning",
-                           "--isolation-level", "read_committed", "--timeout-ms", "5000", "--formatter-property", "print.key=true"],
-                          capture_output=True, text=True, timeout=60)
-    return [[json.loads(part) if part != "null" else None for part in line.split("\t")] for line in done.stdout.splitlines()]
+                           "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.address, "--include",
+                           "shop\\.(public\\..*|message|transaction)", "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "15000",
+                           "--formatter-property", "print.key=true"], capture_output=True, text=True, timeout=120)
+    topics = collections.defaultdict(list)
+    for line in done.stdout.splitlines():
+        key, value = (json.loads(part) if part != "null" else None for part in line.split("\t"))
+        name = (value or key)["schema"]["name"]
+        own = {"io.debezium.connector.postgresql.MessageValue": "shop.message", "io.debezium.connector.common.TransactionMetadataValue": "shop.transaction"}
+        topics[own.get(name, name.rpartition(".")[0])].append([key, value])
+    assert topics, done.stderr[-2000:]
+    return topics
 
 
 def of_log(messages):
@@ -89,6 +101,43 @@ def blocks(topic, theirs, ours, differ):
         if plain(a) != plain(b):
             differ("%s %d" % (topic, n), "transaction", a, b)
     return min(len(theirs), len(ours))
+
+
+def unwrapped(topic, messages, table, differ):
+    """By Debezium's ExtractNewRecordState: the rows, one after the other, are the table; what it adds is what the message says."""
+    paths = subprocess.run([os.path.join(HERE, "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
+    words = ["java", "-XX:TieredStopAtLevel=1", "-cp", paths, "Unwrap", topic, "delete.tombstone.handling.mode=rewrite", "add.headers=op,source.table",
+             "add.fields=op,source.commit_lsn,source.ordinal,transaction.total_order"]
+    # A truncate has no row: whoever unwraps handles it by itself.
+    rows = [m for m in messages if m[1] is None or m[1]["payload"]["op"] != "t"]
+    lines = "".join("\t".join(json.dumps(part) for part in m) + "\n" for m in rows)
+    done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=60)
+    told = iter([None if line == "null" else [json.loads(part) for part in line.split("\t")] for line in done.stdout.splitlines()])
+    state, count = {}, 0
+    for m in messages:
+        if m[1] and m[1]["payload"]["op"] == "t":
+            state.clear()
+            continue
+        one, envelope = next(told, None), m[1] and m[1]["payload"]
+        if one is None:
+            # A tombstone says nothing behind a delete that is told as a row.
+            if envelope:
+                differ(topic, "a message is dropped: " + done.stderr[-500:], envelope, None)
+            continue
+        key, row, headers = one
+        count += 1
+        source, block = envelope["source"], envelope["transaction"] or {}
+        added = {"__op": envelope["op"], "__source_commit_lsn": source["commit_lsn"], "__source_ordinal": source["ordinal"],
+                 "__transaction_total_order": block.get("total_order"), "__deleted": str(envelope["op"] == "d").lower()}
+        if {name: row[name] for name in added} != added or headers != {"__op": envelope["op"], "__source_table": source["table"]}:
+            differ(topic, "what is added", added, [row, headers])
+        if row["__deleted"] == "true":
+            state.pop(key["id"], None)
+        else:
+            state[key["id"]] = row["v"]
+    if state != table:
+        differ(topic, "the rows behind ExtractNewRecordState", table, state)
+    return count
 
 
 def log_messages(theirs, ours, differ):

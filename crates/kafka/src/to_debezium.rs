@@ -138,9 +138,11 @@ impl ToDebezium {
         if !has_key && needs_key {
             let (position, out) = (change.position, &mut self.key);
             match &table.avro {
-                None => out.extend_from_slice(
-                    format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal).as_bytes(),
-                ),
+                None => {
+                    let key = format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal);
+                    let (head, tail) = if self.of.modes.key_schemas { (POSITION_HEAD, "}") } else { ("", "") };
+                    out.extend_from_slice([head, &key, tail].concat().as_bytes());
+                }
                 Some(avro) => push_position_key(position, avro.position, out),
             }
             has_key = true;
@@ -209,6 +211,12 @@ impl ToDebezium {
         Ok(is_one.then_some(beside))
     }
 }
+
+/// In front of the key of a message that has none: whoever reads keys with schemas reads all of them so.
+const POSITION_HEAD: &str = concat!(
+    r#"{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"__position"}],"optional":false,"#,
+    r#""name":"tidewire.Position"},"payload":"#
+);
 
 fn c_name(name: &str) -> &'static CStr {
     match name {

@@ -284,6 +284,15 @@ async fn messages_without_a_key_stay_in_a_compacted_topic_and_a_strangers_messag
     assert!(read.iter().all(|one| one.key.is_some()));
     assert_eq!(read.iter().filter(|one| one.key == Some(json!({"__position": "3.0"}))).count(), PARTITIONS as usize);
 
+    // With schemas, whoever reads the keys finds one in each of them.
+    let mut modes = Modes::default();
+    modes.set("key.converter.schemas.enable", "true")?;
+    let with_schemas = capture(Config { cleanup: Cleanup::Compact, ..config("keys", Some(modes)) }).await?;
+    with_schemas.append(with_schema(&changes), checkpoint(3)).await?;
+    let keys: Vec<Value> =
+        self::read("keys.public.orders", 1 + PARTITIONS as usize).into_iter().filter_map(|one| one.key).collect();
+    assert!(keys.iter().all(|key| key["schema"]["type"] == "struct" && key["payload"].is_object()), "{keys:?}");
+
     let mut stranger = ClientConfig::new();
     let stranger: rdkafka::producer::BaseProducer =
         stranger.set("bootstrap.servers", broker().address()).create().unwrap();
