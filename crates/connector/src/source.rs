@@ -23,6 +23,8 @@ pub struct ChangeBatch {
 pub struct Rejected {
     /// Where it lies at the source.
     pub topic: String,
+    /// How often the topic was made anew before it: offsets begin anew, too.
+    pub life: u32,
     pub partition: u32,
     pub offset: u64,
     pub key: Bytes,

@@ -15,6 +15,9 @@ pub const OF_SOURCE: &str = "(source)";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     pub topic: String,
+    /// How often a topic of the source was made anew before it: its offsets began anew, too.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub life: u32,
     pub partition: u32,
     pub offset: u64,
     pub sink: String,
@@ -29,10 +32,15 @@ pub struct DeadLetter {
     pub value: String,
 }
 
+fn is_first(life: &u32) -> bool {
+    *life == 0
+}
+
 impl DeadLetter {
     pub(crate) fn of(message: &FetchedMessage, sink: &str, error: &Error, attempts: Attempts) -> Self {
         DeadLetter {
             topic: message.topic.to_string(),
+            life: 0,
             partition: message.partition,
             offset: message.offset,
             sink: sink.to_string(),
@@ -50,6 +58,7 @@ impl DeadLetter {
     pub(crate) fn of_source(rejected: &Rejected, now: i64) -> Self {
         DeadLetter {
             topic: rejected.topic.clone(),
+            life: rejected.life,
             partition: rejected.partition,
             offset: rejected.offset,
             sink: OF_SOURCE.to_string(),
@@ -65,7 +74,9 @@ impl DeadLetter {
 
     /// Names it: one per sink and place on the bus.
     pub fn id(&self) -> String {
-        format!("{}/{}/{}/{}", self.sink, self.topic, self.partition, self.offset)
+        let DeadLetter { sink, topic, life, partition, offset, .. } = self;
+        let anew = if is_first(life) { String::new() } else { format!("@{life}") };
+        format!("{sink}/{topic}/{partition}/{offset}{anew}")
     }
 
     /// However often it is written, it is one.
@@ -164,6 +175,7 @@ mod tests {
     #[test]
     fn a_letter_that_is_done_is_none_any_more_and_one_written_twice_is_one() {
         let letter = |offset| DeadLetter {
+            life: 0,
             topic: "s.t".into(),
             partition: 1,
             offset,
@@ -185,5 +197,28 @@ mod tests {
         assert_eq!(letters, [letter(2)]);
         let message = letters[0].fetched().unwrap();
         assert_eq!((&message.key[..], &message.value[..], message.offset), (&b"k"[..], &b"v"[..], 2));
+    }
+
+    #[test]
+    fn letters_of_a_topic_that_was_made_anew_are_others_though_they_lie_at_the_same_place() {
+        let of_life = |life| {
+            let rejected = Rejected {
+                topic: "s.public.t".into(),
+                life,
+                partition: 0,
+                offset: 7,
+                key: Bytes::new(),
+                value: Bytes::copy_from_slice(life.to_string().as_bytes()),
+                table: None,
+                reason: "why".into(),
+                timestamp: 1,
+            };
+            DeadLetter::of_source(&rejected, 1)
+        };
+        let (first, second) = (of_life(0), of_life(1));
+        assert_eq!((first.id(), second.id()), ("(source)/s.public.t/0/7".into(), "(source)/s.public.t/0/7@1".into()));
+        let read =
+            |letter: &DeadLetter| -> DeadLetter { serde_json::from_slice(&letter.message(1).unwrap().value).unwrap() };
+        assert_eq!([read(&first), read(&second)], [first, second]);
     }
 }

@@ -188,7 +188,7 @@ fn unknown(id: &str) -> Error {
 
 /// Key and value are rows of the user's.
 fn without_values(letter: &DeadLetter) -> serde_json::Value {
-    serde_json::json!({"letter": letter.id(), "sink": letter.sink, "topic": letter.topic, "partition": letter.partition,
+    serde_json::json!({"letter": letter.id(), "sink": letter.sink, "topic": letter.topic, "life": letter.life, "partition": letter.partition,
         "offset": letter.offset, "table": letter.table, "why": letter.reason, "attempts": letter.attempts,
         "first": super::status::time(letter.first), "last": super::status::time(letter.last)})
 }

@@ -8,8 +8,8 @@ pub const SOURCE_DEBEZIUM: &[Key] = &[
     key(
         "topics",
         Kind::Texts,
-        "The topics' names; `*` stands for any run of characters. Topics that come later are read, too. Names that begin with `__` only \
-         where it is written so.",
+        "The topics' names; `*` stands for any run of characters. Topics that come later are read, too. Names of which a part (between \
+         dots) begins with `__`, such as Tidewire's own `PREFIX.__progress`, only where it is written so.",
     )
     .required(),
     key(

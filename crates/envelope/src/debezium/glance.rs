@@ -58,6 +58,8 @@ pub struct Facts<'a> {
     pub offset: Option<u64>,
     /// Names are as they are: nothing is escaped in them.
     pub is_plain: bool,
+    /// A field that tells the place, and what it has that can't be read.
+    pub unread: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// The members of an envelope that say which message it is.
@@ -94,7 +96,7 @@ impl<'a> Glance<'a> {
             true => glance.unwrapped().ok_or_else(broken)??,
             false => glance.envelope().ok_or_else(broken)??,
         }
-        glance.facts.complete();
+        glance.facts.complete(unwrapped)?;
         Ok(glance)
     }
 
@@ -144,7 +146,7 @@ impl<'a> Glance<'a> {
                 Some(b"op") => op = Some(value),
                 Some(b"deleted") => is_deleted = matches!(value, b"\"true\"" | b"true"),
                 Some(b"ts_ms") => ts_ms = signed(value),
-                Some(name) => self.facts.add(name.strip_prefix(b"source_").unwrap_or(name), value)?,
+                Some(short) => self.facts.add(short.strip_prefix(b"source_").unwrap_or(short), name, value),
                 None => {}
             }
         }
@@ -201,33 +203,41 @@ impl<'a> Facts<'a> {
         while let Some(name) = cursor.member(&mut first)? {
             cursor.peek()?;
             let value = cursor.value()?;
-            self.add(name, value)?;
+            self.add(name, name, value);
         }
         Some(())
     }
 
-    /// One of no use is passed over.
-    fn add(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
+    /// One of no use is passed over. `shown`: the name as it stands in the message.
+    fn add(&mut self, name: &[u8], shown: &'a [u8], value: &'a [u8]) {
         if value == b"null" {
-            return Some(());
+            return;
+        }
+        let was_read = match name {
+            b"commit_lsn" => number(value).map(|number| self.commit_lsn = Some(number)),
+            b"ordinal" | b"seq" => {
+                let number = number(value).and_then(|number| u32::try_from(number).ok());
+                number.map(|number| self.ordinal = Some(number))
+            }
+            b"lsn" => number(value).map(|number| self.lsn = Some(number)),
+            b"sequence" => inside_quotes(value).and_then(pair).map(|both| self.sequence = Some(both)),
+            b"pos" => number(value).map(|number| self.offset = Some(number)),
+            _ => Some(()),
+        };
+        if was_read.is_none() {
+            self.unread.get_or_insert((shown, value));
         }
         match name {
             b"snapshot" => self.set_snapshot(inside_quotes(value).unwrap_or(value)),
-            b"commit_lsn" => self.commit_lsn = Some(number(value)?),
-            b"ordinal" | b"seq" => self.ordinal = Some(u32::try_from(number(value)?).ok()?),
-            b"lsn" => self.lsn = Some(number(value)?),
-            b"sequence" => self.sequence = Some(pair(inside_quotes(value)?)?),
             b"schema" => self.schema = inside_quotes(value),
             b"table" => self.table = inside_quotes(value),
             b"db" => self.database = inside_quotes(value),
             b"ts_us" => self.at = signed(value),
             b"ts_ms" if self.at.is_none() => self.at = signed(value).map(|ms| ms.saturating_mul(1000)),
             b"file" => self.file = inside_quotes(value).and_then(file_number),
-            b"pos" => self.offset = number(value),
             b"row" => self.row = number(value).and_then(|row| u32::try_from(row).ok()),
             _ => {}
         }
-        Some(())
     }
 
     /// The source is a MySQL server: its databases stand for schemas.
@@ -252,11 +262,28 @@ impl<'a> Facts<'a> {
         }
     }
 
-    pub(super) fn complete(&mut self) {
+    /// Fails where a field can't be read that tells the place.
+    pub(super) fn complete(&mut self, unwrapped: bool) -> Result<()> {
         if let (None, Some(file), Some(offset)) = (self.lsn, self.file, self.offset) {
             self.lsn = Some(file << 32 | offset.min(u64::from(u32::MAX)));
         }
+        match self.unread {
+            Some((name, value)) => Err(unread(name, value, unwrapped)),
+            None => Ok(()),
+        }
     }
+}
+
+fn unread(name: &[u8], value: &[u8], unwrapped: bool) -> Error {
+    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    let (block, shown) = (if unwrapped { "" } else { "source." }, value.chars().take(100).collect::<String>());
+    let wanted = match name.trim_start_matches("__").trim_start_matches("source_") {
+        "sequence" => "two whole numbers or nulls, as `[\"1\",\"2\"]`",
+        "ordinal" | "seq" => "a whole number below 2^32",
+        _ => "a whole number from 0, below 2^64",
+    };
+    Error::malformed(format!("the message's place can't be read: `{block}{name}` is {shown}, not {wanted}"))
+        .hint("whoever writes the topic has to write it so, or leave the field out")
 }
 
 fn broken() -> Error {
@@ -315,62 +342,4 @@ pub(super) fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn what(value: &str) -> Result<What> {
-        Glance::of(value.as_bytes(), false).map(|glance| glance.what)
-    }
-
-    #[test]
-    fn changes_are_told_from_what_else_lies_in_topics() {
-        let row = r#"{"op":"u","before":null,"after":{"id":1},"source":{"lsn":7,"commit_lsn":9,"seq":2,"table":"t","ts_ms":3}}"#;
-        let glance = Glance::of(row.as_bytes(), false).unwrap();
-        let facts = glance.facts;
-        assert_eq!((glance.what, glance.schema, glance.has_before), (What::Change(Op::Update), None, false));
-        assert_eq!((facts.commit_lsn, facts.ordinal, facts.lsn, facts.at), (Some(9), Some(2), Some(7), Some(3000)));
-        assert_eq!(facts.table, Some(&b"t"[..]));
-        for aside in [
-            r#"{"ts_ms":1790000000000}"#,
-            r#"{"status":"BEGIN","id":"571:5392","event_count":null,"data_collections":null,"ts_ms":1}"#,
-            r#"{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"lsn":105}}"#,
-            r#"{"source":{},"ts_ms":1,"databaseName":"d","ddl":"CREATE TABLE t ()","tableChanges":[]}"#,
-            r#"{"id":"1","type":"COMPLETED","aggregate_type":"Initial Snapshot","timestamp":1}"#,
-        ] {
-            assert_eq!(what(aside).unwrap(), What::Aside, "{aside}");
-        }
-        for bad in [
-            "",
-            "null",
-            "[]",
-            "1",
-            r#"{"op":"c","after":{"id":3"#,
-            r#"{"op":"q","after":{"id":4}}"#,
-            r#"{"op":"c","after":null}"#,
-            r#"{"op":"d","before":{"id":1},"after":{"id":1}}"#,
-            r#"{"id":1}"#,
-            r#"{"op":"c","after":{}} x"#,
-            r#"{"op":1,"after":{}}"#,
-            r#"{"op":"c","after":{},"source":{"sequence":"[1"}}"#,
-        ] {
-            assert!(what(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn unwrapped_rows_tell_what_was_added_to_them() {
-        let row = br#"{"id":1,"__op":"u","__deleted":"false","__lsn":5,"__source_ts_ms":2,"__table":"t","__sequence":"[null,\"5\"]"}"#;
-        let glance = Glance::of(row, true).unwrap();
-        assert_eq!((glance.what, glance.facts.lsn, glance.facts.at), (What::Change(Op::Update), Some(5), Some(2000)));
-        assert_eq!(glance.facts.sequence, Some((None, Some(5))));
-        let deleted = Glance::of(br#"{"id":1,"__deleted":"true"}"#, true).unwrap();
-        assert_eq!(deleted.what, What::Change(Op::Delete));
-    }
-
-    #[test]
-    fn a_place_in_a_binlog_is_one_number() {
-        let row = br#"{"op":"c","after":{"id":1},"source":{"file":"mysql-bin.000003","pos":805,"row":1}}"#;
-        let facts = Glance::of(row, false).unwrap().facts;
-        assert_eq!((facts.lsn, facts.row), (Some(3 << 32 | 805), Some(1)));
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! The block `source` of a message, as far as it tells the change's place.
 
-use super::scan::{inside_quotes, unescaped, Cursor};
+use super::glance::pair;
+use super::scan::{inside_quotes, Cursor};
 use tidewire_change::{Op, Position};
 
 #[derive(Clone, Copy, Default)]
@@ -199,26 +200,6 @@ pub(super) fn signed(raw: &[u8]) -> Option<i64> {
         Some(raw) => 0i64.checked_sub_unsigned(number(raw)?),
         None => i64::try_from(number(raw)?).ok(),
     }
-}
-
-/// The two numbers of `["1","2"]` inside of a JSON string; either may be null.
-fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
-    let mut scratch = Vec::new();
-    let (mut cursor, mut first) = (Cursor::new(unescaped(sequence, &mut scratch)?), true);
-    let mut numbers = [None, None];
-    if !cursor.take(b'[') {
-        return None;
-    }
-    for place in &mut numbers {
-        if !cursor.next(&mut first, b']')? {
-            return None;
-        }
-        *place = match cursor.value()? {
-            b"null" => None,
-            text => Some(number(inside_quotes(text)?)?),
-        };
-    }
-    (cursor.take(b']') && cursor.is_at_end()).then_some((numbers[0], numbers[1]))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 mod avro;
 mod fits;
 mod handle;
+mod keys;
 mod order;
 mod reading;
 mod records;
@@ -61,9 +62,11 @@ fn group(config: &TopicsConfig) -> String {
     format!("tidewire-{}", config.kafka.pipeline)
 }
 
-/// Is a topic meant by one of the patterns? Names that begin with `__` only where the pattern does.
+/// Is a topic meant by one of the patterns? Names with a part that begins with `__` are topics of programs themselves (`__consumer_offsets`,
+/// `shop.__progress` of Tidewire): they are meant only where the pattern has such a part.
 pub fn is_meant(patterns: &[String], topic: &str) -> bool {
-    patterns.iter().any(|pattern| matches(pattern, topic) && (pattern.starts_with("__") || !topic.starts_with("__")))
+    let has_own = |name: &str| name.split('.').any(|part| part.starts_with("__"));
+    patterns.iter().any(|pattern| matches(pattern, topic) && (has_own(pattern) || !has_own(topic)))
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
@@ -93,6 +96,10 @@ mod tests {
             ("a*b*b", "ab", false),
             ("a*b*b", "abcb", true),
             ("*", "__internal", false),
+            ("shop.*", "shop.__progress", false),
+            ("*", "shop.__work.main.x", false),
+            ("shop.*", "shop.public.a__b", true),
+            ("shop.__work.*", "shop.__work.main.x", true),
             ("__debezium-heartbeat.*", "__debezium-heartbeat.shop", true),
         ] {
             assert_eq!(is_meant(&[pattern.to_string()], name), is, "{pattern} {name}");

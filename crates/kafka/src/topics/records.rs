@@ -30,6 +30,7 @@ impl TopicsSource {
                 .or_insert_with(|| Topic { order: TopicOrder::begin(now), ..Topic::default() });
             // One of its name that is another: its offsets begin anew, the order of its changes goes on.
             if known.id != *id {
+                known.life += u32::from(known.id.is_some());
                 known.partitions.values_mut().for_each(|partition| partition.next = 0);
                 known.id = *id;
             }
@@ -74,8 +75,10 @@ impl TopicsSource {
                 let (topic, partition, offset) = (record.topic.to_string(), record.partition, record.offset);
                 let reason = error.to_string();
                 tracing::error!(topic, partition, offset, reason, "a message goes to the dead letters");
+                let life = self.topic(record).life;
                 out.rejected.push(Rejected {
                     topic,
+                    life,
                     partition,
                     offset,
                     key: record.key.clone().unwrap_or_default(),

@@ -18,6 +18,9 @@ pub(super) struct Resume {
 pub(super) struct Topic {
     /// Tells it from one of its name that is made later.
     pub id: Option<u64>,
+    /// How often it was made anew.
+    #[serde(default)]
+    pub life: u32,
     pub partitions: BTreeMap<u32, Partition>,
     pub order: TopicOrder,
     /// The table of its first change.

@@ -4,6 +4,7 @@
 //! any order, and no value that was copied is dropped for one that came late.
 
 use super::fits::{holds, numbers_fit, retyped};
+use super::keys::{delete_by_key, in_two, is_another, key_names, named_by_key};
 use super::TopicsConfig as Config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tidewire_change::{
     Change, Column, Datum, Error, ErrorKind, Identity, Key, Kind, Op, Result, Row, RowBuilder, Schema, TableName,
 };
 use tidewire_envelope::debezium::{
-    has_key, member_names, parts, Absent, AvroWriter, Decoder, Described, Describes, Glance, Place, Terms,
+    has_key, parts, Absent, AvroWriter, Decoder, Described, Describes, Glance, Place, Terms,
 };
 use tidewire_flow::change_key;
 
@@ -139,11 +140,18 @@ impl Tables {
                 }
             }),
         };
+        let named = named_by_key(&mut reader.decoder, seen, config).map(|named| reader.widened(named, &table.schema));
         let extra = reader.decoder.passed_over();
         let changes =
             in_two(change?).into_iter().map(|change| reader.widened(change, &table.schema)).collect::<Vec<_>>();
         table.notes.extend(extra.iter().map(|name| passed_over(name)));
-        table.checked(changes)
+        let changes = table.checked(changes, config)?;
+        match named.is_some_and(|named| is_another(&changes, &named)) {
+            true => Err(Error::malformed("the message's key names another row than its value has")
+                .on_table(&seen.table)
+                .into()),
+            false => Ok(changes),
+        }
     }
 
     /// The delete that a message without a value stands for.
@@ -160,7 +168,7 @@ impl Tables {
         let reader = table.readers.last_mut().expect("there is one");
         let change = reader.decoder.delete_of(payload, place)?;
         let change = reader.widened(change, &table.schema);
-        let mut whole = table.checked(vec![change])?;
+        let mut whole = table.checked(vec![change], config)?;
         whole.pop().ok_or_else(|| Error::bug("a delete got lost").into())
     }
 
@@ -290,7 +298,7 @@ impl Table {
     }
 
     /// What no sink could take is refused here, where its origin is known.
-    fn checked(&self, changes: Vec<Change>) -> Result<Vec<Change>, Refusal> {
+    fn checked(&self, changes: Vec<Change>, config: &Config) -> Result<Vec<Change>, Refusal> {
         let mut key = Vec::new();
         for change in changes.iter().filter(|change| change.op != Op::Truncate) {
             change_key(change, &mut key)?;
@@ -306,6 +314,11 @@ impl Table {
                 Op::Update => change.before.is_none(),
                 _ => change.before.as_ref().is_some_and(Row::has_unchanged),
             };
+            if self.schema.key == Key::WholeRow && is_partial && config.unwrapped {
+                return Err(Error::malformed("a row of a table without a key doesn't tell that it is new: `__op` isn't c or r, or is missing")
+                    .hint("have the transform add it (add.fields=op), or name the columns that make a row one: source.debezium.tables")
+                    .into());
+            }
             if self.schema.key == Key::WholeRow && is_partial {
                 return Err(Error::malformed("a row of a table without a key lacks columns, so it can't be told from others")
                     .hint("REPLICA IDENTITY FULL at the source, or name the columns that make a row one: source.debezium.tables")
@@ -334,37 +347,6 @@ impl Reader {
     }
 }
 
-fn delete_by_key(decoder: &mut Decoder, seen: &Seen<'_>, place: Place) -> Result<Change> {
-    let lacking = || Error::malformed("a delete tells neither its row nor its key");
-    let key = seen.key.and_then(parts).map(|(_, payload)| payload).filter(|key| *key != b"null").ok_or_else(lacking)?;
-    decoder.delete_of(key, place)
-}
-
-/// An update by which the key changes is a delete and a create; one of a row without a key, too.
-fn in_two(change: Change) -> Vec<Change> {
-    let is_full = change.schema.identity == Identity::Full;
-    let (Op::Update, Some(before), Some(_)) = (change.op, &change.before, &change.after) else { return vec![change] };
-    let moved = match &change.schema.key {
-        Key::Columns(_) => {
-            has_key(&change, before) && {
-                let (mut old, mut new) = (Vec::new(), Vec::new());
-                let of_before = Change { op: Op::Delete, after: None, ..change.clone() };
-                let both = change_key(&of_before, &mut old).and_then(|()| change_key(&change, &mut new));
-                both.is_ok() && old != new
-            }
-        }
-        Key::Position | Key::WholeRow => true,
-    };
-    if !moved {
-        let before = change.before.clone().filter(|_| is_full);
-        return vec![Change { before, ..change }];
-    }
-    let after = change.after.as_ref().map(|after| after.completed_from(before));
-    let delete = Change { op: Op::Delete, after: None, ..change.clone() };
-    let create = Change { op: Op::Create, before: None, after, ..change };
-    vec![delete, create]
-}
-
 fn terms(config: &Config) -> Terms {
     let absent = if config.absent_is_null { Absent::Null } else { Absent::Refused };
     Terms { absent, passes_over: config.ignores_extra }
@@ -372,15 +354,6 @@ fn terms(config: &Config) -> Terms {
 
 fn describe(schema: &[u8], config: &Config) -> Result<Describes> {
     Describes::of(schema, if config.unwrapped { Described::Unwrapped } else { Described::Envelope })
-}
-
-/// The key's columns: as configured, else as the message's key names them.
-fn key_names(seen: &Seen<'_>, config: &Config) -> Option<Vec<String>> {
-    if let Some(keys) = config.keys.get(&seen.table) {
-        return Some(keys.clone());
-    }
-    let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
-    member_names(payload)
 }
 
 fn of_columns(table: &TableName, columns: Vec<Column>, keyed: &[String]) -> Result<Schema> {

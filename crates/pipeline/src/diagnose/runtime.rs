@@ -23,7 +23,7 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
         signals::signals(view, &mut findings);
     }
     for table in &status.tables {
-        table_state(table, &status.file, &mut findings);
+        table_state(table, status, &mut findings);
     }
     for sink in &status.sinks {
         sink_state(sink, status, &mut findings);
@@ -105,11 +105,18 @@ fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
         );
     }
     if source.recoveries > 0 {
-        findings.push(
-            Finding::new(Severity::Warning, "source", "its log was lost and started anew")
-                .why("changes in between were not seen; every table is compared and mended for that")
-                .next(format!("tidewire reconcile {}, for a proof", status.file)),
-        );
+        let (why, next) = match source.messages {
+            Some(_) => (
+                "messages in between were not seen: rows may differ from the source",
+                "have the connector take a snapshot of its tables again".to_string(),
+            ),
+            None => (
+                "changes in between were not seen; every table is compared and mended for that",
+                format!("tidewire reconcile {}, for a proof", status.file),
+            ),
+        };
+        findings
+            .push(Finding::new(Severity::Warning, "source", "its log was lost and started anew").why(why).next(next));
     }
 }
 
@@ -142,7 +149,7 @@ fn runway(slot: &SlotView, status: &Status, findings: &mut Vec<Finding>) {
     );
 }
 
-fn table_state(table: &TableView, file: &str, findings: &mut Vec<Finding>) {
+fn table_state(table: &TableView, status: &Status, findings: &mut Vec<Finding>) {
     let subject = format!("table {}", table.table);
     let left = |severity, what: &str, next: String| {
         let finding = Finding::new(severity, subject.clone(), what).why(table.parked.clone().unwrap_or_default());
@@ -150,7 +157,13 @@ fn table_state(table: &TableView, file: &str, findings: &mut Vec<Finding>) {
     };
     match table.state {
         Snapshot::Parked => {
-            let next = format!("mend the cause, then: tidewire snapshot {file} --table {}", table.table);
+            let next = match status.source.messages {
+                // Nothing of its topic was passed over.
+                Some(_) => {
+                    "mend the cause, then restart Tidewire: its topic is read from where that was left".to_string()
+                }
+                None => format!("mend the cause, then: tidewire snapshot {} --table {}", status.file, table.table),
+            };
             findings.push(left(Severity::Critical, "it is parked: it isn't followed", next));
         }
         Snapshot::Left => {
@@ -194,11 +207,14 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
                 format!("{} messages are in the dead letters", sink.dead_letters),
             )
             .why("the sink could not take them; their rows may differ from the source")
-            .next(format!(
-                "tidewire dlq list {file} tells why; mended: tidewire dlq replay {file}, or tidewire reconcile {file} --sink {} --repair",
-                sink.name,
-                file = status.file
-            )),
+            .next(match status.source.messages {
+                Some(_) => format!("tidewire dlq list {0} tells why; mended: tidewire dlq replay {0}", status.file),
+                None => format!(
+                    "tidewire dlq list {file} tells why; mended: tidewire dlq replay {file}, or tidewire reconcile {file} --sink {} --repair",
+                    sink.name,
+                    file = status.file
+                ),
+            }),
         );
     }
     // A source of rows reads such a row again by itself; one of messages can't.

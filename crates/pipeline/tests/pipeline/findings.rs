@@ -3,7 +3,7 @@
 use crate::support::EPOCH;
 use std::time::Duration;
 use tidewire_change::{Identity, Key, TableName};
-use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
+use tidewire_connector::{Messages, ServerFacts, SlotFacts, TableFacts};
 use tidewire_pipeline::{
     check, current, diagnose, live, ready, DriftView, Finding, JournalFacts, LoopView, Parked, Repair, SinkView,
     SlotView, Snapshot, Status, TableView, Trouble,
@@ -54,6 +54,17 @@ fn slot(wal_status: &str, active: bool) -> Option<SlotFacts> {
 #[test]
 fn a_server_that_has_all_gives_no_finding() {
     assert_eq!(check(&server()), []);
+}
+
+#[test]
+fn of_topics_as_the_source_nothing_is_advised_that_needs_a_database() {
+    let mut status = status();
+    (status.source.messages, status.source.recoveries) = (Some(Messages::default()), 1);
+    (status.tables[0].state, status.tables[0].parked) = (Snapshot::Parked, Some("no columns".into()));
+    (status.sinks[0].dead_letters, status.source.dead_letters) = (1, 1);
+    let told = text(&diagnose(&status));
+    assert!(told.contains("restart Tidewire: its topic is read from where that was left"), "{told}");
+    assert!(!told.contains("tidewire snapshot") && !told.contains("tidewire reconcile"), "{told}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl AvroWriter {
             Glance { what: What::Aside, schema: Some(&self.connect), payload: body, facts, has_before: false };
         let mut cursor = Cursor::new(body);
         let seen = self.look(&mut cursor, &mut glance).filter(|_| cursor.is_at_end()).ok_or_else(malformed)?;
-        glance.facts.complete();
+        glance.facts.complete(false)?;
         glance.what = match seen {
             (b"m", _) => What::Aside,
             ([letter], has_after) => match Op::from_letter(*letter) {
@@ -179,7 +179,11 @@ fn facts<'a>(cursor: &mut Cursor<'a>, members: &[(Wire, Option<usize>, Member)],
         }
         match member {
             Member::Snapshot => facts.set_snapshot(cursor.sized()?),
-            Member::Sequence => facts.sequence = Some(pair(cursor.sized()?)?),
+            Member::Sequence => {
+                let text = cursor.sized()?;
+                facts.sequence = pair(text);
+                facts.unread = facts.unread.or(facts.sequence.is_none().then_some((b"sequence", text)));
+            }
             Member::Schema => facts.schema = Some(cursor.sized()?),
             Member::Table => facts.table = Some(cursor.sized()?),
             Member::Database => facts.database = Some(cursor.sized()?),

@@ -151,3 +151,47 @@ fn rows_that_a_later_snapshot_lacks_go_with_its_end_and_one_that_broke_off_is_to
     let later = told(&mut keeps, vec![row(0, 1, 2, 300, "first"), row(0, 2, 3, 300, "last")]);
     assert!(truncates(&later).is_empty() && notes(&keeps)[0].contains("rows that it lacks are kept"));
 }
+
+#[test]
+fn a_message_whose_key_names_another_row_is_a_dead_letter_with_the_reason() {
+    let mut source = of_t(config());
+    let Record { value, .. } = row(0, 0, 88, 100, "false");
+    let value = String::from_utf8(value.to_vec()).unwrap();
+    let out = told(&mut source, vec![record(0, 0, r#"{"id":8}"#, &value), record(0, 1, r#"{"id":88}"#, &value)]);
+    assert_eq!((out.changes.len(), out.rejected.len(), out.rejected[0].offset), (1, 1, 0));
+    assert!(out.rejected[0].reason.contains("key names another row"), "{}", out.rejected[0].reason);
+}
+
+#[test]
+fn dead_letters_of_a_topic_that_was_made_anew_are_others() {
+    let mut source = of_t(config());
+    let mut lives = Vec::new();
+    for id in [5, 5, 6] {
+        let raw = Raw {
+            records: vec![record(0, 7, "", "no JSON")],
+            found: vec![("s.public.t".into(), Some(id))],
+            ..Raw::default()
+        };
+        let mut work = Work { raw, at: 0, out: ChangeBatch::default(), has_credit: false };
+        assert!(matches!(source.step(&mut work), Step::Done));
+        lives.extend(work.out.rejected.iter().map(|letter| (letter.life, letter.offset)));
+    }
+    assert_eq!(lives, [(0, 7), (1, 7)], "what was read is read once");
+}
+
+#[test]
+fn an_unwrapped_row_without_a_key_that_does_not_tell_its_operation_is_refused_for_that() {
+    let mut source = of_t(TopicsConfig { unwrapped: true, ..config() });
+    let table = source.tables.get_mut(&TableName::new("public", "t")).unwrap();
+    let keyless = Schema { key: Key::WholeRow, identity: Identity::Full, ..(*table.schema).clone() };
+    table.schema = Arc::new(keyless);
+    let out = told(
+        &mut source,
+        vec![
+            record(0, 0, "", r#"{"id":1,"name":"x","__schema":"public","__table":"t"}"#),
+            record(0, 1, "", r#"{"id":1,"name":"x","__op":"c"}"#),
+        ],
+    );
+    assert_eq!((out.changes.len(), out.rejected.len()), (1, 1));
+    assert!(out.rejected[0].reason.contains("`__op`"), "{}", out.rejected[0].reason);
+}

@@ -1,0 +1,67 @@
+//! What messages' keys tell of their rows.
+
+use super::tables::Seen;
+use super::TopicsConfig as Config;
+use tidewire_change::{Change, Error, Identity, Key, Op, Position, Result};
+use tidewire_envelope::debezium::{has_key, member_names, parts, Decoder, Place};
+use tidewire_flow::change_key;
+
+/// The row that the message's key names, where its columns are those of the table's key and nobody has set others.
+pub(super) fn named_by_key(decoder: &mut Decoder, seen: &Seen<'_>, config: &Config) -> Option<Change> {
+    let (_, payload) = seen.key.and_then(parts).filter(|_| !config.keys.contains_key(&seen.table))?;
+    let named = decoder.delete_of(payload, Place { position: Position::ZERO, time: 0 }).ok()?;
+    let Key::Columns(columns) = &named.schema.key else { return None };
+    let names = member_names(payload)?;
+    let is_its = |index: &u16| names.contains(&named.schema.columns[usize::from(*index)].name);
+    (names.len() == columns.len() && columns.iter().all(is_its)).then_some(named)
+}
+
+/// Is none of the changes one of the row? Whoever compacts the topic goes by the key.
+pub(super) fn is_another(changes: &[Change], named: &Change) -> bool {
+    let key = |change: &Change| {
+        let mut key = Vec::new();
+        change_key(change, &mut key).ok().map(|()| key)
+    };
+    let (wanted, mut rows) = (key(named), changes.iter().filter(|change| change.op != Op::Truncate).peekable());
+    rows.peek().is_some() && wanted.is_some() && rows.all(|change| key(change) != wanted)
+}
+
+pub(super) fn delete_by_key(decoder: &mut Decoder, seen: &Seen<'_>, place: Place) -> Result<Change> {
+    let lacking = || Error::malformed("a delete tells neither its row nor its key");
+    let key = seen.key.and_then(parts).map(|(_, payload)| payload).filter(|key| *key != b"null").ok_or_else(lacking)?;
+    decoder.delete_of(key, place)
+}
+
+/// An update by which the key changes is a delete and a create; one of a row without a key, too.
+pub(super) fn in_two(change: Change) -> Vec<Change> {
+    let is_full = change.schema.identity == Identity::Full;
+    let (Op::Update, Some(before), Some(_)) = (change.op, &change.before, &change.after) else { return vec![change] };
+    let moved = match &change.schema.key {
+        Key::Columns(_) => {
+            has_key(&change, before) && {
+                let (mut old, mut new) = (Vec::new(), Vec::new());
+                let of_before = Change { op: Op::Delete, after: None, ..change.clone() };
+                let both = change_key(&of_before, &mut old).and_then(|()| change_key(&change, &mut new));
+                both.is_ok() && old != new
+            }
+        }
+        Key::Position | Key::WholeRow => true,
+    };
+    if !moved {
+        let before = change.before.clone().filter(|_| is_full);
+        return vec![Change { before, ..change }];
+    }
+    let after = change.after.as_ref().map(|after| after.completed_from(before));
+    let delete = Change { op: Op::Delete, after: None, ..change.clone() };
+    let create = Change { op: Op::Create, before: None, after, ..change };
+    vec![delete, create]
+}
+
+/// The key's columns: as configured, else as the message's key names them.
+pub(super) fn key_names(seen: &Seen<'_>, config: &Config) -> Option<Vec<String>> {
+    if let Some(keys) = config.keys.get(&seen.table) {
+        return Some(keys.clone());
+    }
+    let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
+    member_names(payload)
+}
