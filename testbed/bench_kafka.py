@@ -166,7 +166,7 @@ class KafkaBench(Bench):
         tables, n, figures = ["s%d" % i for i in range(8)], self.o.changes // 8, []
         for i in range(self.o.repeats):
             self.make_bench(*["CREATE TABLE %s (id bigint PRIMARY KEY, v text, n int)" % t for t in tables])
-            bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": "shared%d" % i, "partitions": 4, "group": {"session_timeout": "1500ms"}}}
+            bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": "shared%d" % i, "partitions": 4, "group": {"session_timeout": "1s"}}}
             config = self.config("shared%d" % i, "bench", bus=bus)
             capturing = self.run_part("capture", config)
             wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
