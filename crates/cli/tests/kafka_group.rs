@@ -215,3 +215,31 @@ fn a_process_with_a_name_of_its_own_that_is_back_in_time_has_its_tables_again_an
     shop.lake_is_equal();
     one.stop().is(0);
 }
+
+#[test]
+fn a_table_that_could_not_be_made_is_made_and_filled_when_the_configuration_is_mended() {
+    let shop = open();
+    let config = shop.place.config();
+    let mended = std::fs::read_to_string(&config).unwrap();
+    let bad =
+        mended.replace("{path: ./lake}", "{path: ./lake, column_mapping: [public.a], partition_by: {public.a: v}}");
+    assert_ne!(bad, mended);
+    let _capture = shop.start(&["capture"]);
+    std::fs::write(&config, &bad).unwrap();
+    let mut one = shop.member();
+    shop.has_all(&mut one);
+    let parked = |running: &Running| shop.lake_of(running).is_some_and(|lake| lake["parked"].get("public.a").is_some());
+    one.until("the table is parked", parked);
+    one.until("others are written", |_| shop.place.path("lake/public/b/_delta_log").exists());
+    one.stop().is(0);
+
+    std::fs::write(&config, &mended).unwrap();
+    let mut one = shop.member();
+    shop.has_all(&mut one);
+    one.until("it is made", |_| shop.place.path("lake/public/a/_delta_log").exists());
+    one.until("nothing is to be mended", |one| {
+        shop.status_of(one).is_some_and(|status| status["repairs"] == serde_json::json!([]))
+    });
+    shop.lake_is_equal();
+    one.stop().is(0);
+}

@@ -209,8 +209,11 @@ impl Lake {
     }
 
     fn committed(&self) -> Progress {
-        let mut progress = Progress::default();
-        let mut lowest: Option<Boundary> = None;
+        // The one table that is kept here isn't made: nothing is held, wherever the reader stood while it was refused.
+        if self.config.only.is_some() && self.tables.is_empty() && self.refused.is_empty() {
+            return Progress::default();
+        }
+        let (mut progress, mut lowest) = (Progress::default(), None::<Boundary>);
         for (topic, table) in &self.tables {
             let (id, version) = table.id_and_version();
             let mut boundary = table.boundary();
