@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: kafka-faults help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,10 @@ readers: tools python ## Delta tables read by ClickHouse and Spark, too (needs J
 azure: tools python ## a lake in a server of Azure's protocol (azurite, from npm)
 	testbed/python.sh azure
 	cargo test -p tidewire-delta --test lake -- --ignored azure
+
+kafka-faults: tools kafka ## three brokers that are killed and restarted under load, and one whose disk is full
+	TIDEWIRE_PYTHON=$(PYTHON) cargo test -p tidewire-cli --test kafka_brokers --test kafka_disk -- --ignored
+kafka-faults: python
 
 cases: build python ## the bank of faults, end to end (ARGS='--only 062')
 	$(PYTHON) testbed/cases.py --binary $(DEBUG) $(ARGS)

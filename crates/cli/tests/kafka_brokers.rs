@@ -25,6 +25,7 @@ fn goes_on(shop: &Shop, capture: &Running, member: &Running) {
 /// A partition's leader and the coordinators of transactions and of groups leave a broker only when it goes: when each was killed once,
 /// each of them was.
 #[test]
+#[ignore = "a minute: make kafka-faults"]
 fn of_three_brokers_each_may_be_killed_or_restarted_under_load_and_nothing_is_lost_or_there_twice() {
     let (give, take) = mpsc::channel();
     let shop = open_by(move || {
