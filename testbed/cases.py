@@ -5,7 +5,7 @@ canonical text, column by column, also after the whole journal was delivered a s
 Delta table's index was lost, and after the journal was delivered in shuffled batches (the example `redeliver` beside the
 binary): once more to both, and for the first time to an empty lake.
 
-    testbed/cases.py [--only 062,029] [--jobs 4] [--keep] [--cases DIR]
+    testbed/cases.py [--only 062,029] [--jobs 6] [--keep] [--cases DIR]
 
 A case file has
   case, name          its number and what it is about
@@ -221,7 +221,7 @@ def show(case, job, failed, lacking):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--only", default="")
-    a.add_argument("--jobs", type=int, default=4)
+    a.add_argument("--jobs", type=int, default=6)
     a.add_argument("--keep", action="store_true")
     a.add_argument("--folder", "--cases", default=os.path.join(ROOT, "tests", "cases"))
     a.add_argument("--binary", default=os.environ.get("TIDEWIRE_BIN") or os.path.join(
