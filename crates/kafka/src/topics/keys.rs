@@ -2,29 +2,9 @@
 
 use super::tables::Seen;
 use super::TopicsConfig as Config;
-use tidewire_change::{Change, Error, Identity, Key, Op, Position, Result};
+use tidewire_change::{Change, Error, Identity, Key, Op, Result};
 use tidewire_envelope::debezium::{has_key, member_names, parts, Decoder, Place};
 use tidewire_flow::change_key;
-
-/// The row that the message's key names, where its columns are those of the table's key and nobody has set others.
-pub(super) fn named_by_key(decoder: &mut Decoder, seen: &Seen<'_>, config: &Config) -> Option<Change> {
-    let (_, payload) = seen.key.and_then(parts).filter(|_| !config.keys.contains_key(&seen.table))?;
-    let named = decoder.delete_of(payload, Place { position: Position::ZERO, time: 0 }).ok()?;
-    let Key::Columns(columns) = &named.schema.key else { return None };
-    let names = member_names(payload)?;
-    let is_its = |index: &u16| names.contains(&named.schema.columns[usize::from(*index)].name);
-    (names.len() == columns.len() && columns.iter().all(is_its)).then_some(named)
-}
-
-/// Is none of the changes one of the row? Whoever compacts the topic goes by the key.
-pub(super) fn is_another(changes: &[Change], named: &Change) -> bool {
-    let key = |change: &Change| {
-        let mut key = Vec::new();
-        change_key(change, &mut key).ok().map(|()| key)
-    };
-    let (wanted, mut rows) = (key(named), changes.iter().filter(|change| change.op != Op::Truncate).peekable());
-    rows.peek().is_some() && wanted.is_some() && rows.all(|change| key(change) != wanted)
-}
 
 pub(super) fn delete_by_key(decoder: &mut Decoder, seen: &Seen<'_>, place: Place) -> Result<Change> {
     let lacking = || Error::malformed("a delete tells neither its row nor its key");

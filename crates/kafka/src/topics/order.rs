@@ -168,7 +168,9 @@ pub(super) fn place(
     let is_explicit = facts.commit_lsn.is_some() && facts.ordinal.is_some();
     placed.is_again = !placed.by_arrival && (placed.position < told || (is_explicit && placed.position == told));
     topic.highest = topic.highest.max(placed.position.commit);
-    if facts.is_last && (is_explicit || lsn_of(facts).is_some()) {
+    // Where rows don't say that they are a snapshot's, none is its last one: the first tells all that will be known of it.
+    let ends = facts.is_last || (is_read && facts.snapshot == Snapshot::No);
+    if ends && (is_explicit || lsn_of(facts).is_some()) {
         placed.renewed = topic.end(lsn_of(facts).filter(|_| !is_explicit));
     }
     part.streamed |= op != Op::Read;

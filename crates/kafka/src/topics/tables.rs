@@ -4,7 +4,7 @@
 //! any order, and no value that was copied is dropped for one that came late.
 
 use super::fits::{holds, numbers_fit, retyped};
-use super::keys::{delete_by_key, in_two, is_another, key_names, named_by_key};
+use super::keys::{delete_by_key, in_two, key_names};
 use super::TopicsConfig as Config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -140,18 +140,11 @@ impl Tables {
                 }
             }),
         };
-        let named = named_by_key(&mut reader.decoder, seen, config).map(|named| reader.widened(named, &table.schema));
         let extra = reader.decoder.passed_over();
         let changes =
             in_two(change?).into_iter().map(|change| reader.widened(change, &table.schema)).collect::<Vec<_>>();
         table.notes.extend(extra.iter().map(|name| passed_over(name)));
-        let changes = table.checked(changes, config)?;
-        match named.is_some_and(|named| is_another(&changes, &named)) {
-            true => Err(Error::malformed("the message's key names another row than its value has")
-                .on_table(&seen.table)
-                .into()),
-            false => Ok(changes),
-        }
+        table.checked(changes, config)
     }
 
     /// The delete that a message without a value stands for.

@@ -165,13 +165,30 @@ fn explicit_positions_are_taken_as_they_are() {
     assert_eq!(told.of(Op::Read, at(100, 0)).renewed, None);
     assert_eq!(told.of(Op::Read, at(101, 0)).renewed, None);
     assert_eq!(told.of(Op::Update, at(120, 0)).position, Position::new(120, 0));
-    let again = told.of(Op::Read, at(200, 0));
-    assert_eq!((again.position, again.begins), (Position::new(200, 0), true));
+    let again = told.of(Op::Read, Facts { snapshot: Snapshot::Yes, ..at(200, 0) });
+    assert_eq!((again.position, again.begins, again.renewed), (Position::new(200, 0), true, None));
     let last = Facts { is_last: true, snapshot: Snapshot::Yes, ..at(200, 1) };
     assert_eq!(told.of(Op::Read, last).renewed, Some(Position::end_of(199)));
     assert!(told.of(Op::Delete, at(190, 0)).is_again);
     assert_eq!(told.of(Op::Update, at(210, 0)).renewed, None);
     assert_eq!(told.of(Op::Read, at(201, 0)).renewed, None, "it is older than what was streamed");
+}
+
+#[test]
+fn a_later_snapshot_whose_rows_do_not_say_so_ends_with_its_first_one_since_none_is_its_last() {
+    let mut told = Told::default();
+    let explicit = |commit| Facts { commit_lsn: Some(commit), ordinal: Some(0), ..Facts::default() };
+    told.of(Op::Read, explicit(100));
+    told.of(Op::Update, explicit(120));
+    let again = [0, 1].map(|_| told.of(Op::Read, explicit(200)).renewed);
+    assert_eq!(again, [Some(Position::end_of(199)), None]);
+    assert!(told.topic.later().any && !told.topic.later().unfinished);
+
+    let mut told = Told::default();
+    let by_record = |lsn| Facts { lsn: Some(lsn), ..Facts::default() };
+    told.of(Op::Read, by_record(100));
+    let again = [200, 200].map(|lsn| told.of(Op::Read, by_record(lsn)).renewed);
+    assert_eq!(again, [Some(Position::end_of(199)), None]);
 }
 
 #[test]

@@ -153,16 +153,6 @@ fn rows_that_a_later_snapshot_lacks_go_with_its_end_and_one_that_broke_off_is_to
 }
 
 #[test]
-fn a_message_whose_key_names_another_row_is_a_dead_letter_with_the_reason() {
-    let mut source = of_t(config());
-    let Record { value, .. } = row(0, 0, 88, 100, "false");
-    let value = String::from_utf8(value.to_vec()).unwrap();
-    let out = told(&mut source, vec![record(0, 0, r#"{"id":8}"#, &value), record(0, 1, r#"{"id":88}"#, &value)]);
-    assert_eq!((out.changes.len(), out.rejected.len(), out.rejected[0].offset), (1, 1, 0));
-    assert!(out.rejected[0].reason.contains("key names another row"), "{}", out.rejected[0].reason);
-}
-
-#[test]
 fn dead_letters_of_a_topic_that_was_made_anew_are_others() {
     let mut source = of_t(config());
     let mut lives = Vec::new();
