@@ -6,22 +6,10 @@ use serde_json::{json, Value};
 use support::connect::{until, Worker};
 use tidewire_testbed::Kafka;
 
-/// Keys and values of so many messages of a topic, as Kafka's own console consumer prints them.
+/// Keys and values of so many messages of a topic.
 fn consume(kafka: &Kafka, topic: &str, count: usize) -> Vec<(Value, Value)> {
-    let mut command = std::process::Command::new("java");
-    command
-        .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
-        .arg(format!("{}/*", Kafka::libs().display()))
-        .args(["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", kafka.address()])
-        .args(["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"])
-        .args(["--timeout-ms", "30000", "--max-messages", &count.to_string()])
-        .args(["--formatter-property", "print.key=true"]);
-    let lines = tidewire_testbed::output_of(&mut command, "");
-    let pair = |line: &str| {
-        let (key, value) = line.split_once('\t').unwrap();
-        (serde_json::from_str(key).unwrap(), serde_json::from_str(value).unwrap())
-    };
-    lines.lines().map(pair).collect()
+    let json = |text: &str| serde_json::from_str(text).unwrap();
+    kafka.consume(topic, count).iter().map(|(key, value)| (json(key), json(value))).collect()
 }
 
 #[test]

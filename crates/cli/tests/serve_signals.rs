@@ -6,17 +6,9 @@ use serde_json::{json, Value};
 use support::connect::{until, Worker};
 use tidewire_testbed::Kafka;
 
-/// Keys and values of so many messages of a topic, as Kafka's own console consumer prints them.
+/// Values of so many messages of a topic.
 fn consume(kafka: &Kafka, topic: &str, count: usize) -> Vec<Value> {
-    let mut command = std::process::Command::new("java");
-    command
-        .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"])
-        .arg(format!("{}/*", Kafka::libs().display()))
-        .args(["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", kafka.address()])
-        .args(["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"])
-        .args(["--timeout-ms", "30000", "--max-messages", &count.to_string()]);
-    let lines = tidewire_testbed::output_of(&mut command, "");
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    kafka.consume(topic, count).iter().map(|(_, value)| serde_json::from_str(value).unwrap()).collect()
 }
 
 /// All that has committed is told, and nothing is to be read any more.

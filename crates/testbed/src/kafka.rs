@@ -101,6 +101,17 @@ impl Kafka {
         output_of(&mut command, input)
     }
 
+    /// Keys and values of so many committed messages of a topic, as Kafka's own console consumer prints them.
+    pub fn consume(&self, topic: &str, count: usize) -> Vec<(String, String)> {
+        let count = count.to_string();
+        let words =
+            ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed", "--timeout-ms", "30000"];
+        let more = ["--max-messages", &count, "--formatter-property", "print.key=true"];
+        let seen = self.tool("consumer.ConsoleConsumer", &[&words[..], &more].concat(), "");
+        let pair = |line: &str| line.split_once('\t').map(|(key, value)| (key.to_string(), value.to_string()));
+        seen.lines().filter_map(pair).collect()
+    }
+
     pub fn delete_topic(&self, topic: &str) {
         self.tool("TopicCommand", &["--delete", "--topic", topic], "");
     }

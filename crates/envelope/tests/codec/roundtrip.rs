@@ -302,20 +302,25 @@ fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
     })
 }
 
+/// An operation by its number, and the rows that it has.
+fn of_op(op: usize, before: &[Cell], after: &[Cell]) -> (Op, Option<Row>, Option<Row>) {
+    let row = |cells: &[Cell]| Some(Row::from_datums(cells.iter().map(Cell::datum)));
+    match op {
+        0 => (Op::Read, None, row(after)),
+        1 => (Op::Create, None, row(after)),
+        2 => (Op::Update, None, row(after)),
+        3 => (Op::Update, row(before), row(after)),
+        4 => (Op::Delete, row(before), None),
+        _ => (Op::Truncate, None, None),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6000))]
 
     #[test]
     fn a_change_comes_back_as_it_was((schema, before, after) in table(), modes in modes(), op in 0usize..6, ordinal: u32, xid: Option<u32>) {
-        let row = |cells: &[Cell]| Some(Row::from_datums(cells.iter().map(Cell::datum)));
-        let (op, before, after) = match op {
-            0 => (Op::Read, None, row(&after)),
-            1 => (Op::Create, None, row(&after)),
-            2 => (Op::Update, None, row(&after)),
-            3 => (Op::Update, row(&before), row(&after)),
-            4 => (Op::Delete, row(&before), None),
-            _ => (Op::Truncate, None, None),
-        };
+        let (op, before, after) = of_op(op, &before, &after);
         let xid = xid.filter(|_| op != Op::Read);
         let position = Position::new(0x15D8_4EE8, ordinal);
         let change = Change { schema: schema.clone(), op, position, committed_at: 1_700_000_000_123_456, xid, before, after };
@@ -336,15 +341,7 @@ proptest! {
     #[test]
     fn a_change_comes_back_from_avro_as_it_was((schema, before, after) in table(), modes in modes(), op in 0usize..6, ordinal: u32, xid: Option<u32>) {
         let modes = Modes { key_schemas: false, value_schemas: false, source_text: false, ..modes };
-        let row = |cells: &[Cell]| Some(Row::from_datums(cells.iter().map(Cell::datum)));
-        let (op, before, after) = match op {
-            0 => (Op::Read, None, row(&after)),
-            1 => (Op::Create, None, row(&after)),
-            2 => (Op::Update, None, row(&after)),
-            3 => (Op::Update, row(&before), row(&after)),
-            4 => (Op::Delete, row(&before), None),
-            _ => (Op::Truncate, None, None),
-        };
+        let (op, before, after) = of_op(op, &before, &after);
         let xid = xid.filter(|_| op != Op::Read);
         let position = Position::new(u64::MAX - 5, ordinal);
         let change = Change { schema: schema.clone(), op, position, committed_at: -1_700_000_000_123_456, xid, before, after };
