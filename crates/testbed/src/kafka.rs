@@ -26,22 +26,28 @@ const OF_THREE: &str = "default.replication.factor=3\nmin.insync.replicas=2\noff
 
 impl Brokers {
     pub fn start() -> Brokers {
+        Brokers::start_with(|_| String::new())
+    }
+
+    /// With further properties of each.
+    pub fn start_with(properties: impl Fn(usize) -> String) -> Brokers {
         let ports = output_of(Command::new(script()).args(["ports", "6"]), "");
         let ports: Vec<&str> = ports.split_whitespace().collect();
         let voters: Vec<_> = (0..3).map(|i| format!("{}@127.0.0.1:{}", i + 1, ports[3 + i])).collect();
-        let start = |i: usize| {
+        let start = |i: usize, properties: String| {
             let place = vec![
                 ("TIDEWIRE_KAFKA_NODE", (i + 1).to_string()),
                 ("TIDEWIRE_KAFKA_PORTS", format!("{} {}", ports[i], ports[3 + i])),
                 ("TIDEWIRE_KAFKA_VOTERS", voters.join(",")),
             ];
             let mut broker = Kafka { folder: new_folder(), address: String::new(), running: None, place };
-            broker.launch(OF_THREE, None);
+            broker.launch(&format!("{OF_THREE}{properties}"), None);
             broker
         };
         // None is up before most of them are.
         std::thread::scope(|scope| {
-            let all: Vec<_> = (0..3).map(|i| scope.spawn(move || start(i))).collect();
+            let (start, properties) = (&start, (0..3).map(properties));
+            let all: Vec<_> = properties.enumerate().map(|(i, own)| scope.spawn(move || start(i, own))).collect();
             Brokers(all.into_iter().map(|broker| broker.join().expect("a broker starts")).collect())
         })
     }
@@ -124,6 +130,13 @@ impl Kafka {
     /// The broker's log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
+    }
+
+    /// Does its process live? It may have ended by itself.
+    pub fn is_up(&self) -> bool {
+        let pid = fs::read_to_string(self.folder.join("pid")).unwrap_or_default();
+        // One that has ended and wasn't waited for has no command line.
+        fs::read(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| !line.is_empty())
     }
 
     /// Goes down in order; the folder stays.

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime};
-use tidewire_testbed::Kafka;
+use tidewire_testbed::{Brokers, Kafka};
 
 /// Beside those of the shop.
 const MORE: &str = "CREATE TABLE a (id int PRIMARY KEY, v text, n int); CREATE TABLE b (LIKE a INCLUDING ALL);
@@ -32,6 +32,18 @@ pub fn open_with(start: impl FnOnce() -> Kafka + Send + 'static, session_timeout
     let shop = Shop::open_by(start, &format!(", group: {{session_timeout: {session_timeout}}}"));
     shop.server.psql(MORE);
     shop
+}
+
+/// The same by three brokers.
+pub fn open_by_three(start: impl FnOnce() -> Brokers + Send + 'static) -> (Shop, Brokers) {
+    let (give, take) = std::sync::mpsc::channel();
+    let shop = open_by(move || {
+        let brokers = start();
+        let one = brokers.as_one();
+        give.send(brokers).unwrap();
+        one
+    });
+    (shop, take.recv().unwrap())
 }
 
 const LOG: (&str, &str) = ("TIDEWIRE_LOG", "warn,tidewire_pipeline=info,tidewire_kafka=info");
@@ -101,6 +113,18 @@ impl Shop {
         let (ones, others) = (self.shares(one), self.shares(other));
         assert!(ones.is_disjoint(&others), "{ones:?} {others:?}");
         (ones, others)
+    }
+
+    /// What is committed at the source behind now comes to the lake.
+    pub fn goes_on(&self, capture: &Running, member: &Running) {
+        let now: u64 = self.server.psql("SELECT pg_current_wal_lsn() - '0/0'").parse().unwrap();
+        let came = || self.lake_of(member).is_some_and(|lake| lake["position"]["commit"].as_u64() >= Some(now));
+        let deadline = Instant::now() + LIMIT;
+        while !came() {
+            let (capture, member) = (|| capture.errors(), || member.errors());
+            assert!(Instant::now() < deadline, "nothing comes; capture: {}\ndeliver: {}", capture(), member());
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Fifty transactions over all tables.
