@@ -50,6 +50,40 @@ fn a_commit_that_was_emptied_parks_its_table_alone_and_nothing_says_equal_until_
     place.tidewire(&["reconcile"], &[]).is(0);
 }
 
+fn checkpoints(place: &Place) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(place.path("lake/public/b/_delta_log")).unwrap().map(|e| e.unwrap().path());
+    names.filter(|path| path.to_string_lossy().ends_with(".checkpoint.parquet")).collect()
+}
+
+#[test]
+fn a_checkpoint_of_which_one_bit_is_another_is_passed_over_as_long_as_the_commits_that_it_stands_for_are_there() {
+    let server = server();
+    let place = updated(&server);
+    let by_hand = || place.tidewire(&["table", "maintain"], &["--table", "public.b"]).is(0);
+    let flip = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        let at = bytes.len() / 3;
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    by_hand();
+    let first = checkpoints(&place);
+    assert_eq!(first.len(), 1, "{first:?}");
+    flip(&first[0]);
+    let name = first[0].file_name().unwrap().to_str().unwrap();
+    server.psql("UPDATE b SET n = 9 WHERE id <= 50");
+    place.catch_up().is(0).says(&format!("{name} isn't what was written"));
+    assert_eq!(place.duckdb("count(*), sum(n)", "public.b"), "100|450");
+    place.tidewire(&["reconcile"], &[]).is(0);
+    assert!(!checkpoints(&place).contains(&first[0]), "another one took its place");
+
+    let last = checkpoints(&place);
+    commits(&place).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    place.catch_up().is(0);
+    flip(&last[0]);
+    place.catch_up().is(1).says("public.b is parked").says("isn't what was written").says("remove the table's folder");
+}
+
 /// A log of an earlier version has no proof of its own.
 #[test]
 fn reconcile_names_each_key_that_is_in_the_copy_twice_and_what_to_do() {

@@ -134,7 +134,7 @@ impl Cuts {
         };
         let keep_from = config.now() - config.upkeep.file_retention.as_micros() as i64;
         state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_from / 1000);
-        log::write_checkpoint(&self.store, version, &log::checkpoint_lines(state, keep_from / 1000)?)?;
+        log::write_checkpoint(&self.store, version, &log::checkpoint_lines(state, keep_from / 1000)?, state.last)?;
         log::clean_up(&self.store, keep_from)?;
         vacuum(&self.store, &names_in_use(state)?, |_| keep_from).map(|_| ())
     }

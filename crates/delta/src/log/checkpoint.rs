@@ -1,17 +1,32 @@
 //! Classic checkpoints: PROTOCOL.md, "Checkpoint Schema".
+//!
+//! Ours are proved: in the file's own key-value metadata stands a digest of all its bytes, taken with the digest's digits blank, beside
+//! the version, and the last commit of ours that it holds, which the next one names.
 
 use super::action::{Action, DomainMetadata, Remove, Txn};
+use super::seal::Link;
 use super::state::{parse_name, Kind};
 use super::{State, FOLDER};
-use crate::store::{Reader, Store};
+use crate::data::CREATED_BY;
+use crate::store::{Store, RESTORE};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::Length;
 use std::sync::Arc;
 use tidewire_change::{Error, Result};
+use tidewire_flow::key_hash128;
+
+/// Before the digits of the digest: the value of the key of the same name.
+const SEAL: &str = "tidewire.seal ";
+const DIGITS: usize = 32;
+/// The key of the version, and of the last commit of ours (version and digest).
+const VERSION: &str = "tidewire.version";
+const LAST: &str = "tidewire.last";
+/// Behind `CREATED_BY`: there is a seal.
+const SEALED: &str = " sealed";
 
 const LINES_PER_BATCH: usize = 4096;
 
@@ -144,13 +159,29 @@ pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
     Ok(lines)
 }
 
-/// Writes the checkpoint of `version` and points `_last_checkpoint` at it. Idempotent.
-pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Result<()> {
-    let failed = |e: &dyn std::fmt::Display| Error::bug(format!("checkpoint {version} can't be written: {e}"));
+/// Writes the checkpoint of `version`, whose last commit of ours is `last`, and points `_last_checkpoint` at it. Idempotent.
+pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<()> {
+    let bytes = sealed(version, lines, last)
+        .map_err(|e| Error::bug(format!("checkpoint {version} can't be written: {}", e.message())))?;
+    store.put(&format!("{FOLDER}/{version:020}.checkpoint.parquet"), &bytes)?;
+    let adds = lines.iter().filter(|l| l.starts_with(b"{\"add\"")).count();
+    let pointer = serde_json::json!({
+        "version": version, "size": lines.len(), "sizeInBytes": bytes.len(), "numOfAddFiles": adds,
+    });
+    store.put(&format!("{FOLDER}/_last_checkpoint"), pointer.to_string().as_bytes())
+}
+
+fn sealed(version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<Vec<u8>> {
+    let failed = |e: &dyn std::fmt::Display| Error::bug(e.to_string());
+    let word = |key: &str, value: String| KeyValue::new(key.to_string(), value);
+    let mut words = vec![word(VERSION, version.to_string())];
+    words.extend(last.map(|link| word(LAST, link.to_string())));
+    words.push(word(SEAL.trim_end(), format!("{SEAL}{}", "0".repeat(DIGITS))));
     let schema = schema();
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_created_by(crate::data::CREATED_BY.into())
+        .set_created_by(format!("{CREATED_BY}{SEALED}"))
+        .set_key_value_metadata(Some(words))
         .build();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties)).map_err(|e| failed(&e))?;
@@ -167,32 +198,66 @@ pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>]) -> Resul
         }
     }
     writer.close().map_err(|e| failed(&e))?;
-    store.put(&format!("{FOLDER}/{version:020}.checkpoint.parquet"), &bytes)?;
-    let adds = lines.iter().filter(|l| l.starts_with(b"{\"add\"")).count();
-    let pointer = serde_json::json!({
-        "version": version, "size": lines.len(), "sizeInBytes": bytes.len(), "numOfAddFiles": adds,
-    });
-    store.put(&format!("{FOLDER}/_last_checkpoint"), pointer.to_string().as_bytes())
+    let digest = format!("{:032x}", key_hash128(&bytes));
+    let at = digits(&bytes).ok_or_else(|| Error::bug("its seal isn't there"))?;
+    bytes[at..at + DIGITS].copy_from_slice(digest.as_bytes());
+    Ok(bytes)
+}
+
+/// Where the digest stands in a file.
+fn digits(bytes: &[u8]) -> Option<usize> {
+    let at = bytes.windows(SEAL.len()).rposition(|part| part == SEAL.as_bytes())? + SEAL.len();
+    (at + DIGITS <= bytes.len()).then_some(at)
+}
+
+/// A checkpoint file whose bytes are those that were written, as far as that can be told.
+struct File {
+    reader: ParquetRecordBatchReaderBuilder<bytes::Bytes>,
+    is_ours: bool,
+    last: Option<Link>,
+}
+
+/// `Err`: it can't be read, or isn't what was written.
+fn open(mut bytes: Vec<u8>, version: Option<u64>) -> Result<File, String> {
+    let seal = digits(&bytes).filter(|at| bytes[*at..at + DIGITS].iter().all(u8::is_ascii_hexdigit));
+    if let Some(at) = seal {
+        let told = bytes[at..at + DIGITS].to_vec();
+        bytes[at..at + DIGITS].fill(b'0');
+        if format!("{:032x}", key_hash128(&bytes)).as_bytes() != told {
+            return Err("its bytes were changed".into());
+        }
+    }
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes)).map_err(|e| e.to_string())?;
+    let facts = reader.metadata().file_metadata();
+    let by = facts.created_by().unwrap_or_default();
+    if seal.is_none() && by.ends_with(SEALED) {
+        return Err("its bytes were changed".into());
+    }
+    let word = |key: &str| facts.key_value_metadata()?.iter().find(|word| word.key == key)?.value.clone();
+    if let (Some(told), Some(version)) = (seal.and_then(|_| word(VERSION)), version) {
+        if told != version.to_string() {
+            return Err(format!("it is that of version {told}"));
+        }
+    }
+    let (is_ours, last) = (by.starts_with("tidewire "), seal.and_then(|_| Link::parse(&word(LAST)?)));
+    Ok(File { reader, is_ours, last })
 }
 
 /// Did Tidewire write the checkpoint of this version? Then it knew all that came before.
 pub(super) fn is_ours(store: &Store, version: u64) -> Result<bool> {
-    let name = format!("{FOLDER}/{version:020}.checkpoint.parquet");
-    if !store.list(FOLDER)?.iter().any(|file| name.ends_with(&file.name)) {
-        return Ok(false);
-    }
-    let reader = ParquetRecordBatchReaderBuilder::try_new(store.open_named(&name)?);
-    let by = |r: ParquetRecordBatchReaderBuilder<_>| r.metadata().file_metadata().created_by().map(str::to_string);
-    Ok(reader.ok().and_then(by).is_some_and(|by| by.starts_with("tidewire ")))
+    let bytes = store.read(&format!("{FOLDER}/{version:020}.checkpoint.parquet"))?;
+    Ok(bytes.and_then(|bytes| open(bytes, Some(version)).ok()).is_some_and(|file| file.is_ours))
 }
 
-pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> Result<()> {
+/// Calls `each` with the actions of one file of a checkpoint. Returns the last commit of ours that it holds, if it tells. `Invalid`: it isn't
+/// what was written.
+pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> Result<Option<Link>> {
     let place = store.place(name);
-    let failed = |e: &dyn std::fmt::Display| {
-        Error::invalid(format!("{place} can't be read: {e}"))
-            .hint("if the commits before it are still there, remove this file and _last_checkpoint")
-    };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(open_whole(store, name)?).map_err(|e| failed(&e))?;
+    let failed =
+        |e: &dyn std::fmt::Display| Error::invalid(format!("{place} isn't what was written: {e}")).hint(RESTORE);
+    let bytes = store.read(name)?.ok_or_else(|| failed(&"it is gone"))?;
+    let version = name.rsplit('/').next().and_then(parse_name).map(|(version, _)| version);
+    let File { reader: builder, last, .. } = open(bytes, version).map_err(|what| failed(&what))?;
     let wanted = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"];
     let file_schema = builder.schema().clone();
     let roots = (0..file_schema.fields().len()).filter(|i| wanted.contains(&file_schema.field(*i).name().as_str()));
@@ -205,13 +270,7 @@ pub(super) fn read(store: &Store, name: &str, mut each: impl FnMut(Action)) -> R
         writer.write(&batch).and_then(|()| writer.finish()).map_err(|e| failed(&e))?;
         super::parse(&json, &place)?.into_iter().for_each(&mut each);
     }
-    Ok(())
-}
-
-fn open_whole(store: &Store, name: &str) -> Result<Reader> {
-    let reader = store.open_named(name)?;
-    reader.fetch(std::iter::once(0..reader.len()))?;
-    Ok(reader)
+    Ok(last)
 }
 
 /// Removes commits and checkpoints that are older than `keep_from` (microseconds) and that no version from then on needs.
@@ -233,4 +292,36 @@ pub fn clean_up(store: &Store, keep_from: i64) -> Result<u64> {
         gone += 1;
     }
     Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Vec<u8> {
+        let lines = [
+            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":[]}}"#.to_string(),
+            r#"{"domainMetadata":{"domain":"tidewire.seal 0","configuration":"{}","removed":false}}"#.to_string(),
+        ];
+        let add = |n: i64| format!(r#"{{"add":{{"path":"tidewire-{n}","partitionValues":{{}},"size":{n},"dataChange":false}}}}"#);
+        let lines: Vec<Vec<u8>> = lines.into_iter().chain((0..5).map(add)).map(String::into_bytes).collect();
+        sealed(7, &lines, Some(Link { version: 6, digest: 0xabc })).unwrap()
+    }
+
+    #[test]
+    fn any_byte_of_a_checkpoint_that_is_changed_and_any_end_that_is_cut_off_is_found() {
+        let whole = some();
+        let file = open(whole.clone(), Some(7)).unwrap_or_else(|what| panic!("{what}"));
+        assert!(file.is_ours && file.last == Some(Link { version: 6, digest: 0xabc }));
+        for at in 0..whole.len() {
+            for bit in [1, 0x20, 0x80] {
+                let mut bytes = whole.clone();
+                bytes[at] ^= bit;
+                assert!(open(bytes, Some(7)).is_err(), "byte {at} of {}, bit {bit:#x}", whole.len());
+            }
+            assert!(open(whole[..at].to_vec(), Some(7)).is_err(), "cut at {at}");
+        }
+        let other = open(whole, Some(8)).err().expect("it is another version's");
+        assert!(other.contains("that of version 7"), "{other}");
+    }
 }

@@ -39,6 +39,11 @@ pub fn stage(store: &Store, actions: &[Action], before: Option<Link>) -> Result<
     Ok((store.stage(&format!("{FOLDER}/commit"), &bytes)?, digest))
 }
 
+/// Removes files of the log by their names.
+pub fn remove(store: &Store, names: &[String]) -> Result<()> {
+    names.iter().try_for_each(|name| store.remove(&format!("{FOLDER}/{name}")))
+}
+
 /// The actions of a version; none when it doesn't exist.
 pub fn read(store: &Store, version: u64) -> Result<Option<Vec<Action>>> {
     let name = commit_name(version);

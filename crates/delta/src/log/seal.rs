@@ -7,6 +7,7 @@ use super::foreign::is_ours;
 use crate::store::RESTORE;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use tidewire_change::{Error, Result};
 use tidewire_flow::key_hash128;
 
@@ -23,6 +24,19 @@ pub struct Link {
     pub digest: u128,
 }
 
+impl Link {
+    pub fn parse(text: &str) -> Option<Link> {
+        let (version, digest) = text.split_once(' ')?;
+        Some(Link { version: version.parse().ok()?, digest: u128::from_str_radix(digest, 16).ok()? })
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:032x}", self.version, self.digest)
+    }
+}
+
 /// The bytes of a commit that follows `before`, and their digest.
 pub fn sealed(actions: &[Action], before: Option<Link>) -> Result<(Vec<u8>, u128)> {
     let mut bytes = Vec::with_capacity(actions.len() * 512);
@@ -36,8 +50,8 @@ pub fn sealed(actions: &[Action], before: Option<Link>) -> Result<(Vec<u8>, u128
         match action.commit_info.as_ref().and_then(Value::as_object) {
             Some(info) => {
                 let mut info = info.clone();
-                if let Some(Link { version, digest }) = before {
-                    info.insert(FOLLOWS.into(), format!("{version} {digest:032x}").into());
+                if let Some(before) = before {
+                    info.insert(FOLLOWS.into(), before.to_string().into());
                 }
                 info.insert(SEAL.into(), BLANK.into());
                 write(&Action { commit_info: Some(info.into()), ..Action::default() })?;
@@ -108,7 +122,7 @@ impl Chain {
             return Ok(());
         }
         if let Some(before) = word(FOLLOWS) {
-            let Some(before) = link(before) else { return damaged(version, "what it follows can't be read") };
+            let Some(before) = Link::parse(before) else { return damaged(version, "what it follows can't be read") };
             if self.last.is_some_and(|last| last.version > before.version) || before.version >= version {
                 return damaged(version, "it is another version's");
             }
@@ -119,11 +133,6 @@ impl Chain {
         self.last = Some(Link { version, digest });
         Ok(())
     }
-}
-
-fn link(text: &str) -> Option<Link> {
-    let (version, digest) = text.split_once(' ')?;
-    Some(Link { version: version.parse().ok()?, digest: u128::from_str_radix(digest, 16).ok()? })
 }
 
 /// The bytes with the seal's digits as they were when the digest was taken.

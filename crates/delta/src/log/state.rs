@@ -5,7 +5,7 @@ use super::{checkpoint, parse, FOLDER};
 use crate::store::Store;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidewire_change::{Error, Position, Result};
+use tidewire_change::{Error, ErrorKind, Position, Result};
 
 /// Reader features that we know how to read.
 const READABLE: [&str; 3] = ["deletionVectors", "timestampNtz", "columnMapping"];
@@ -45,8 +45,10 @@ pub struct State {
     pub tombstones: HashMap<(Arc<str>, Option<String>), Tombstone>,
     /// The newest checkpoint that was seen.
     pub checkpoint: Option<u64>,
-    /// The last commit of ours, unless it was read from a checkpoint alone.
+    /// The last commit of ours, unless it was read from a checkpoint alone that doesn't tell.
     pub last: Option<Link>,
+    /// Files of checkpoints that aren't what was written, and were passed over.
+    pub damaged: Vec<String>,
 }
 
 #[derive(Default)]
@@ -65,34 +67,62 @@ struct Replay {
 }
 
 impl State {
-    /// Replays the log, up to and with `upto` when it is given. None when there is no table.
+    /// Replays the log, up to and with `upto` when it is given. None when there is no table. A checkpoint that isn't what was written is
+    /// passed over for the one before it, or for the first commit, if all commits since are there.
     pub fn load(store: &Store, upto: Option<u64>) -> Result<Option<State>> {
         let listing = Listing::of(store, upto)?;
-        let mut replay = Replay::default();
-        let mut version = None;
-        if let Some((at, names)) = &listing.checkpoint {
+        let (mut damage, mut damaged) = (None::<Error>, Vec::new());
+        let newest = listing.checkpoints.first().map(|(version, _)| *version);
+        for checkpoint in listing.checkpoints.iter().map(Some).chain([None]) {
+            let error = match State::behind(store, &listing, checkpoint) {
+                Ok(state) => {
+                    let Some(error) = damage else { return Ok(state) };
+                    // Without all commits up to it nobody knows what it stood for.
+                    let Some(state) = state.filter(|state| Some(state.version) >= newest) else { return Err(error) };
+                    tracing::warn!("{error}; the table is read from what came before it");
+                    return Ok(Some(State { damaged, ..state }));
+                }
+                Err(Failed::Checkpoint(error)) => error,
+                // Without the checkpoint it can't be told what the table is.
+                Err(Failed::Rest(error)) => {
+                    return Err(damage.filter(|_| error.kind() == ErrorKind::Invalid).unwrap_or(error));
+                }
+            };
+            damaged.extend(checkpoint.iter().flat_map(|(_, names)| names.iter().cloned()));
+            damage.get_or_insert(error);
+        }
+        Err(Error::bug("a log was read from none of its beginnings"))
+    }
+
+    fn behind(
+        store: &Store,
+        listing: &Listing,
+        checkpoint: Option<&(u64, Vec<String>)>,
+    ) -> Result<Option<State>, Failed> {
+        let (mut replay, mut chain, mut version) = (Replay::default(), Chain::default(), None);
+        if let Some((at, names)) = checkpoint {
             for name in names {
-                checkpoint::read(store, &format!("{FOLDER}/{name}"), |action| replay.apply(action))?;
+                let read = checkpoint::read(store, &format!("{FOLDER}/{name}"), |action| replay.apply(action));
+                chain = Chain::behind(read.map_err(Failed::of_checkpoint)?);
             }
             version = Some(*at);
         }
         let mut names = Vec::new();
-        for commit in listing.commits {
+        for commit in &listing.commits {
             let expected = version.map_or(0, |v| v + 1);
-            if commit < expected {
+            if *commit < expected {
                 continue;
             }
-            if commit != expected {
-                return Err(Error::invalid(format!(
-                    "{}: version {expected} is missing from the log, {commit} is there",
-                    store.place(FOLDER)
-                ))
-                .hint("restore the missing file, or remove the table's folder and let it be copied again"));
+            if *commit != expected {
+                let place = store.place(FOLDER);
+                let gap = format!("{place}: version {expected} is missing from the log, {commit} is there");
+                return Err(Failed::Rest(Error::invalid(gap).hint(
+                    "restore the missing file, or remove the table's folder and let it be copied again",
+                )));
             }
-            names.push(super::commit_name(commit));
-            version = Some(commit);
+            names.push(super::commit_name(*commit));
+            version = Some(*commit);
         }
-        let mut chain = Chain::default();
         store.read_all(&names, |name, bytes| {
             let actions = parse(bytes, &store.place(name))?;
             let version = version_of(name).ok_or_else(|| Error::bug(format!("{name} isn't a commit's name")))?;
@@ -102,7 +132,7 @@ impl State {
         })?;
         let Some(version) = version else { return Ok(None) };
         let place = store.place(FOLDER);
-        let mut state = replay.state(version, listing.checkpoint.map(|(at, _)| at), &place)?;
+        let mut state = replay.state(version, checkpoint.map(|(at, _)| *at), &place)?;
         state.last = chain.last;
         state.check_readable(&place)?;
         Ok(Some(state))
@@ -171,12 +201,34 @@ impl State {
     }
 }
 
+/// Why a log can't be read from one of its beginnings.
+enum Failed {
+    /// The checkpoint isn't what was written.
+    Checkpoint(Error),
+    Rest(Error),
+}
+
+impl Failed {
+    fn of_checkpoint(error: Error) -> Failed {
+        match error.kind() {
+            ErrorKind::Invalid => Failed::Checkpoint(error),
+            _ => Failed::Rest(error),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Rest(error)
+    }
+}
+
 /// The log's files that matter.
 struct Listing {
     /// In order.
     commits: Vec<u64>,
-    /// The newest one whose parts are all there.
-    checkpoint: Option<(u64, Vec<String>)>,
+    /// Those whose parts are all there, the newest first.
+    checkpoints: Vec<(u64, Vec<String>)>,
 }
 
 impl Listing {
@@ -194,7 +246,8 @@ impl Listing {
             }
         }
         commits.sort_unstable();
-        Ok(Listing { commits, checkpoint: checkpoints.into_iter().rev().find(|(_, names)| is_complete(names)) })
+        let complete = checkpoints.into_iter().rev().filter(|(_, names)| is_complete(names));
+        Ok(Listing { commits, checkpoints: complete.collect() })
     }
 }
 
@@ -232,6 +285,7 @@ impl Replay {
             tombstones: self.tombstones,
             checkpoint,
             last: None,
+            damaged: Vec::new(),
         })
     }
 

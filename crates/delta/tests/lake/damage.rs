@@ -95,6 +95,79 @@ async fn a_log_that_lost_its_last_commit_parks_its_table() {
     assert!(error.contains("version 4 was committed and is gone") && error.contains("restore the file"), "{error}");
 }
 
+fn checkpoint(config: &Config, version: u64) -> std::path::PathBuf {
+    folder_of(config, &table()).join(format!("_delta_log/{version:020}.checkpoint.parquet"))
+}
+
+/// One bit in the middle, where what is written lies.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Versions 0 to 9, of which 3, 6 and 9 have checkpoints.
+async fn with_checkpoints(folder: &Path) -> Config {
+    let (mut config, schema) = (Config::new(folder, "p", "lake"), table());
+    config.upkeep.checkpoint_commits = 3;
+    let mut sink = open(&config).await;
+    put(&mut sink, &schema, 1, 0..10).await;
+    for commit in 2..=9 {
+        sink.settle().await.unwrap();
+        put(&mut sink, &schema, commit, 0..5).await;
+    }
+    sink.settle().await.unwrap();
+    assert!([3, 6, 9].iter().all(|version| checkpoint(&config, *version).exists()));
+    config
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_was_changed_is_passed_over_for_what_came_before_it_and_another_takes_its_place() {
+    for damaged in [&[9][..], &[9, 6], &[9, 6, 3]] {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, schema) = (with_checkpoints(folder.path()).await, table());
+        let expected = inspect(&config, &schema, None).await.0;
+        damaged.iter().for_each(|version| flip(&checkpoint(&config, *version)));
+        assert_eq!(inspect(&config, &schema, None).await.0, expected);
+        let mut sink = open(&config).await;
+        put(&mut sink, &schema, 10, 0..5).await;
+        sink.settle().await.unwrap();
+        drop(sink);
+        assert!(checkpoint(&config, 10).exists());
+        assert!(damaged.iter().all(|version| !checkpoint(&config, *version).exists()), "nobody reads them any more");
+        let pointer = fs::read_to_string(folder_of(&config, &schema).join("_delta_log/_last_checkpoint")).unwrap();
+        assert!(pointer.contains("\"version\":10"), "{pointer}");
+        let expected = inspect(&config, &schema, None).await.0;
+        assert!(expected.len() == 10 && expected[0][1].as_deref() == Some("n10"), "{expected:?}");
+        validator::check(&folder_of(&config, &schema));
+        readers::check(&config, &schema, &expected);
+    }
+}
+
+#[tokio::test]
+async fn a_changed_checkpoint_without_the_commits_that_it_stood_for_parks_its_table_and_is_named() {
+    for (gone, also) in [(0..=9, None), (0..=6, None), (7..=9, None), (0..=6, Some(checkpoint as fn(&Config, u64) -> _))] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = with_checkpoints(folder.path()).await;
+        gone.for_each(|version| fs::remove_file(commit(&config, version)).unwrap());
+        if let Some(of) = also {
+            [3, 6].iter().for_each(|version| fs::remove_file(of(&config, *version)).unwrap());
+        } else {
+            flip(&checkpoint(&config, 6));
+        }
+        open(&config).await;
+        flip(&checkpoint(&config, 9));
+        let error = DeltaSink::new(config.clone()).open().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+        let told = error.to_string();
+        assert!(told.contains(&format!("{:020}.checkpoint.parquet isn't what was written", 9)), "{told}");
+        assert!(told.contains("remove the table's folder"), "{told}");
+        let scan = Scan { schema: table(), keys: None };
+        assert!(DeltaInspect::new(config).scan(&scan, &mut |_| {}).await.is_err());
+    }
+}
+
 /// Takes out what proves a commit, as if an earlier version had made it.
 fn unseal(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();

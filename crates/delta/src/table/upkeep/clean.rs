@@ -23,7 +23,8 @@ impl Table {
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
         let next = self.upkeep.checkpointed + self.config.upkeep.checkpoint_commits;
-        if running || self.state.version < next || !self.is_alone() {
+        let is_damaged = !self.state.damaged.is_empty() && self.scope.is_first();
+        if running || (self.state.version < next && !is_damaged) || !self.is_alone() {
             return Ok(());
         }
         self.upkeep.wait_for_checkpoint();
@@ -65,11 +66,14 @@ impl Table {
         let named = names_in_use(&self.state)?;
         let (store, version, scope) = (self.store.clone(), self.state.version, self.scope);
         self.upkeep.checkpointed = version;
+        let (last, mut damaged) = (self.state.last, std::mem::take(&mut self.state.damaged));
+        damaged.retain(|name| !name.starts_with(&format!("{version:020}.")));
         Ok(move || {
             if let Some(lines) = lines {
                 moment("delta checkpoint");
-                log::write_checkpoint(&store, version, &lines)?;
+                log::write_checkpoint(&store, version, &lines, last)?;
                 moment("delta checkpointed");
+                log::remove(&store, &damaged)?;
                 log::clean_up(&store, keep_log_from)?;
             }
             vacuum(&store, &named, |name| scope.removes_before(name, keep_files_from, keep_log_from))
