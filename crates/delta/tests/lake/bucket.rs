@@ -1,6 +1,7 @@
 //! The lake in a bucket of an S3 server that makes faults.
 
 mod kills;
+mod shared;
 
 use crate::support::readers::{check_far, python, Far};
 use crate::support::work::{state_after, KeyKind, Random, Source};
