@@ -300,10 +300,13 @@ mod tests {
 
     fn some() -> Vec<u8> {
         let lines = [
-            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":[]}}"#.to_string(),
+            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":[]}}"#
+                .to_string(),
             r#"{"domainMetadata":{"domain":"tidewire.seal 0","configuration":"{}","removed":false}}"#.to_string(),
         ];
-        let add = |n: i64| format!(r#"{{"add":{{"path":"tidewire-{n}","partitionValues":{{}},"size":{n},"dataChange":false}}}}"#);
+        let add = |n: i64| {
+            format!(r#"{{"add":{{"path":"tidewire-{n}","partitionValues":{{}},"size":{n},"dataChange":false}}}}"#)
+        };
         let lines: Vec<Vec<u8>> = lines.into_iter().chain((0..5).map(add)).map(String::into_bytes).collect();
         sealed(7, &lines, Some(Link { version: 6, digest: 0xabc })).unwrap()
     }

@@ -116,9 +116,10 @@ impl State {
             if *commit != expected {
                 let place = store.place(FOLDER);
                 let gap = format!("{place}: version {expected} is missing from the log, {commit} is there");
-                return Err(Failed::Rest(Error::invalid(gap).hint(
-                    "restore the missing file, or remove the table's folder and let it be copied again",
-                )));
+                return Err(Failed::Rest(
+                    Error::invalid(gap)
+                        .hint("restore the missing file, or remove the table's folder and let it be copied again"),
+                ));
             }
             names.push(super::commit_name(*commit));
             version = Some(*commit);

@@ -147,7 +147,9 @@ async fn a_checkpoint_that_was_changed_is_passed_over_for_what_came_before_it_an
 
 #[tokio::test]
 async fn a_changed_checkpoint_without_the_commits_that_it_stood_for_parks_its_table_and_is_named() {
-    for (gone, also) in [(0..=9, None), (0..=6, None), (7..=9, None), (0..=6, Some(checkpoint as fn(&Config, u64) -> _))] {
+    for (gone, also) in
+        [(0..=9, None), (0..=6, None), (7..=9, None), (0..=6, Some(checkpoint as fn(&Config, u64) -> _))]
+    {
         let folder = tempfile::tempdir().unwrap();
         let config = with_checkpoints(folder.path()).await;
         gone.for_each(|version| fs::remove_file(commit(&config, version)).unwrap());
