@@ -317,11 +317,9 @@ mod tests {
         let file = open(whole.clone(), Some(7)).unwrap_or_else(|what| panic!("{what}"));
         assert!(file.is_ours && file.last == Some(Link { version: 6, digest: 0xabc }));
         for at in 0..whole.len() {
-            for bit in [1, 0x20, 0x80] {
-                let mut bytes = whole.clone();
-                bytes[at] ^= bit;
-                assert!(open(bytes, Some(7)).is_err(), "byte {at} of {}, bit {bit:#x}", whole.len());
-            }
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            assert!(open(bytes, Some(7)).is_err(), "byte {at} of {}", whole.len());
             assert!(open(whole[..at].to_vec(), Some(7)).is_err(), "cut at {at}");
         }
         let other = open(whole, Some(8)).err().expect("it is another version's");

@@ -9,7 +9,7 @@ const ENDPOINT: &str = "TIDEWIRE_SHARED_ENDPOINT";
 const CACHE: &str = "TIDEWIRE_SHARED_CACHE";
 const PARTITIONS: &str = "TIDEWIRE_SHARED_OWN";
 const OF: u32 = 3;
-const CHANGES: usize = 1_500;
+const CHANGES: usize = 600;
 
 fn changes(seed: u64, count: usize) -> Source {
     let (mut source, mut random) = (Source::new(KeyKind::Integer, 80), Random::new(seed));
@@ -49,7 +49,7 @@ fn is_in_buckets(place: &Place, source: &Source, count: u32) {
 #[tokio::test]
 async fn owners_of_different_partitions_commit_to_a_bucket_at_once_and_the_table_equals_the_source() {
     let place = Place::new();
-    let (endpoint, source) = (place.server.endpoint(), changes(31, 500));
+    let (endpoint, source) = (place.server.endpoint(), changes(31, 250));
     place.server.fault("PUT", "_delta_log/0", 4, "lost");
     place.server.fault("PUT", ".parquet", 3, "busy");
     let met: Vec<Met> = std::thread::scope(|scope| {
