@@ -51,7 +51,8 @@ pub enum Command {
     Serve(Serve),
     /// A schema registry with Confluent's REST API (docs/registry.md)
     #[command(
-        after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExample:\n  tidewire registry"
+        after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExamples:\n  tidewire registry\n  \
+            tidewire registry --kafka kafka1:9092,kafka2:9092"
     )]
     Registry(Registry),
     /// Capture changes and deliver them until stopped

@@ -15,6 +15,7 @@ mod offsets;
 mod progress;
 mod secret;
 mod serve;
+mod registry_topic;
 mod signal_file;
 mod signals;
 mod terminal;

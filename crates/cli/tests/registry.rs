@@ -1,13 +1,20 @@
-//! `tidewire registry` over real HTTP: Confluent's endpoints and codes.
+//! `tidewire registry` over real HTTP: Confluent's endpoints and codes, over its file and over Kafka's topic.
 
 mod support;
 
 use serde_json::{json, Value};
 use support::registry::{record, with_default, Registry};
 
-#[test]
-fn subjects_versions_and_ids_answer_as_confluents_registry_does() {
-    let registry = Registry::start();
+over_both! {
+    subjects_versions_and_ids_answer_as_confluents_registry_does
+    a_refused_schema_comes_with_every_difference_and_leaves_nothing_behind
+    levels_are_set_for_all_and_for_single_subjects
+    deleting_is_soft_first_and_then_for_good
+    references_hold_what_they_refer_to
+    modes_keep_writers_out_and_let_schemas_in_with_their_ids
+}
+
+fn subjects_versions_and_ids_answer_as_confluents_registry_does(registry: Registry) {
     assert_eq!(registry.yes("GET", "/", None), json!({}));
     assert_eq!(registry.yes("GET", "/subjects", None), json!([]));
     assert_eq!(registry.yes("GET", "/schemas/types", None), json!(["JSON", "PROTOBUF", "AVRO"]));
@@ -64,9 +71,7 @@ fn subjects_versions_and_ids_answer_as_confluents_registry_does() {
     registry.no("GET", "/subjects?deleted=perhaps", None, 400);
 }
 
-#[test]
-fn a_refused_schema_comes_with_every_difference_and_leaves_nothing_behind() {
-    let registry = Registry::start();
+fn a_refused_schema_comes_with_every_difference_and_leaves_nothing_behind(registry: Registry) {
     registry.register("s", &record(&["a"]));
     let bad = Some(json!({"schema": record(&["a", "b", "c"])}));
     let (status, body) = registry.ask("POST", "/subjects/s/versions", bad.clone());
@@ -92,9 +97,7 @@ fn a_refused_schema_comes_with_every_difference_and_leaves_nothing_behind() {
     registry.no("POST", &format!("{versions}/7"), bad, 40402);
 }
 
-#[test]
-fn levels_are_set_for_all_and_for_single_subjects() {
-    let registry = Registry::start();
+fn levels_are_set_for_all_and_for_single_subjects(registry: Registry) {
     let level = |word: &str| Some(json!({"compatibility": word}));
     assert_eq!(registry.yes("GET", "/config", None), json!({"compatibilityLevel": "BACKWARD"}));
     assert_eq!(registry.yes("PUT", "/config", level("full")), json!({"compatibility": "FULL"}));
@@ -125,9 +128,7 @@ fn levels_are_set_for_all_and_for_single_subjects() {
     assert_eq!(registry.register("n", &props(r#""x":1,"y":2"#)), registry.register("n", &props(r#""y":2,"x":1"#)));
 }
 
-#[test]
-fn deleting_is_soft_first_and_then_for_good() {
-    let registry = Registry::start();
+fn deleting_is_soft_first_and_then_for_good(registry: Registry) {
     let (one, two) = (record(&["a"]), with_default(&["a"], "b"));
     registry.register("s", &one);
     registry.register("s", &two);
@@ -159,9 +160,7 @@ fn deleting_is_soft_first_and_then_for_good() {
     assert_eq!(registry.register("s", &record(&["q"])), 3, "an id that is gone isn't given again");
 }
 
-#[test]
-fn references_hold_what_they_refer_to() {
-    let registry = Registry::start();
+fn references_hold_what_they_refer_to(registry: Registry) {
     let address = r#"{"type":"record","name":"x.Address","fields":[{"name":"city","type":"string"}]}"#;
     registry.register("address", address);
     let person = r#"{"type":"record","name":"x.Person","fields":[{"name":"home","type":"x.Address"}]}"#;
@@ -204,9 +203,7 @@ fn references_hold_what_they_refer_to() {
     registry.no("POST", "/subjects/j/versions", json_schema(r#"{"type":"array"}"#), 409);
 }
 
-#[test]
-fn modes_keep_writers_out_and_let_schemas_in_with_their_ids() {
-    let registry = Registry::start();
+fn modes_keep_writers_out_and_let_schemas_in_with_their_ids(registry: Registry) {
     let mode = |word: &str| Some(json!({"mode": word}));
     assert_eq!(registry.yes("GET", "/mode", None), json!({"mode": "READWRITE"}));
     registry.no("GET", "/mode/s", None, 40409);

@@ -10,9 +10,13 @@ use support::connect::http;
 use support::free_port;
 use support::registry::{record, with_default, Registry};
 
-#[test]
-fn many_who_register_at_once_get_one_id_for_one_schema_and_no_gap() {
-    let registry = Arc::new(Registry::start());
+over_both! {
+    many_who_register_at_once_get_one_id_for_one_schema_and_no_gap
+    a_kill_at_any_moment_loses_no_acknowledged_schema
+}
+
+fn many_who_register_at_once_get_one_id_for_one_schema_and_no_gap(registry: Registry) {
+    let registry = Arc::new(registry);
     registry.yes("PUT", "/config", Some(json!({"compatibility": "NONE"})));
     let ids = Arc::new(Mutex::new(std::collections::BTreeMap::<usize, std::collections::BTreeSet<u64>>::new()));
     let threads: Vec<_> = (0..8)
@@ -37,9 +41,7 @@ fn many_who_register_at_once_get_one_id_for_one_schema_and_no_gap() {
     assert_eq!(registry.yes("GET", "/subjects/s/versions", None), json!((1..=24).collect::<Vec<_>>()));
 }
 
-#[test]
-fn a_kill_at_any_moment_loses_no_acknowledged_schema() {
-    let mut registry = Registry::start();
+fn a_kill_at_any_moment_loses_no_acknowledged_schema(mut registry: Registry) {
     let kept: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
     for round in 0..6u64 {
         let stop = Arc::new(AtomicBool::new(false));
@@ -104,7 +106,7 @@ fn what_is_exported_comes_back_with_its_ids_and_settings() {
     registry.command(&["export", "--data-dir", &dir]).is(2).says("in use");
     let schemas = registry.yes("GET", "/schemas?deleted=true", None);
     let file = registry.folder.path().join("schemas.jsonl");
-    let mut other = Registry { folder: tempfile::tempdir().unwrap(), port: registry.port, running: None };
+    let mut other = Registry { port: registry.port, ..Registry::new() };
     drop(registry.running);
     let by_dir = other.command(&["export", "--data-dir", &dir]).is(0).out;
     for exported in [by_url, by_dir] {

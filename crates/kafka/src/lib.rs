@@ -8,7 +8,8 @@
 //!  reader thread: `__progress` says up to where ─▶ partitions, put back into the order of the append ─▶ next
 //! ```
 //!
-//! Topics that others wrote are a source of their own (`topics`): the bus has nothing to do with them.
+//! Topics that others wrote are a source of their own (`topics`), and a schema registry's topic (`keyed`) is its store: the bus has nothing
+//! to do with either.
 //!
 //! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
 //! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
@@ -24,6 +25,7 @@ mod follow;
 mod format;
 mod from_debezium;
 mod group;
+mod keyed;
 mod lag;
 mod letters;
 mod lives;
@@ -49,6 +51,7 @@ pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Group, Mechanism, Sasl, Tls};
 pub use format::{Codec, Debezium, Format};
 pub use group::KafkaMember;
+pub use keyed::{Entry, KeyedTopic};
 pub use names::{kafka_topic, topics_are_apart};
 pub use reader::KafkaReader;
 pub use registry::{Ask, Naming, Registry};

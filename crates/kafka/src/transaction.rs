@@ -178,7 +178,7 @@ fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8], header: &'a 
     Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, letter: &[], slot: 0 }
 }
 
-fn end(producer: &Producer) -> Result<(), Broken> {
+pub(crate) fn end(producer: &Producer) -> Result<(), Broken> {
     for _ in 1..COMMIT_TRIES {
         match producer.commit(END_MS) {
             Ok(()) => return Ok(()),
@@ -190,7 +190,7 @@ fn end(producer: &Producer) -> Result<(), Broken> {
     producer.commit(END_MS).map_err(|failure| broken("commit", failure))
 }
 
-fn broken(what: &str, failure: Failure) -> Broken {
+pub(crate) fn broken(what: &str, failure: Failure) -> Broken {
     let is_fenced = failure.fault.is_fenced();
     let error = match failure.is_fatal && !is_fenced {
         true => Error::unavailable(format!("Kafka: {}", failure.fault)).context(what),

@@ -1,27 +1,32 @@
 //! `tidewire registry`: a schema registry, and what is done with one.
 
-use crate::args::{Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryServe};
+use crate::args::{Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryKafka, RegistryServe};
 use crate::exit::Answer;
+use crate::registry_topic::RegistryTopic;
 use crate::{signals, terminal};
 use serde_json::{json, Value};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use tidewire_change::{Error, Result};
+use std::time::Duration;
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_registry::state::{read_line, write_line, Event};
 use tidewire_registry::{Level, Profile};
 use tidewire_server::registry::{refused, serve, Client, Keeper};
 use tidewire_server::Address;
+use tokio::runtime::Handle;
 
 /// The token that requests must carry; not an argument, which every user of the machine could see.
 const TOKEN: &str = "TIDEWIRE_TOKEN";
+/// Between two looks at whether another process has taken over.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn run(args: &Registry) -> Result<Answer> {
     match &args.command {
         None => answer_requests(&args.serve).await,
         Some(RegistryCommand::Export(args)) => export(args).await,
-        Some(RegistryCommand::Import(args)) => import(args),
+        Some(RegistryCommand::Import(args)) => import(args).await,
         Some(RegistryCommand::Check(args)) => check(args).await,
     }
 }
@@ -35,22 +40,61 @@ async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
         let all: Vec<_> = Level::ALL.iter().map(|level| level.word()).collect();
         Error::invalid(format!("--level {:?} isn't known", args.level)).hint(format!("say one of {}", all.join(", ")))
     })?;
-    let keeper = Keeper::open(&args.data_dir, level, Profile::parse(&args.profile).unwrap_or_default())?;
-    let serving = serve(Arc::new(keeper), Address { address: args.listen, token: token() }).await;
+    let keeper = open(&args.data_dir, &args.kafka, level, Profile::parse(&args.profile).unwrap_or_default()).await?;
+    let keeper = Arc::new(keeper);
+    let serving = serve(keeper.clone(), Address { address: args.listen, token: token() }).await;
     let serving = serving.map_err(|error| match args.listen.ip().is_loopback() {
         true => error,
         false => error.hint(format!("set the variable {TOKEN}, or listen on 127.0.0.1 (--listen)")),
     })?;
-    let (address, folder) = (serving.address(), args.data_dir.display());
-    terminal::tell(&format!("schemas are taken at http://{address} and kept in {folder}"));
-    let signal = signals::first().await;
+    terminal::tell(&format!("schemas are taken at http://{} and kept in {}", serving.address(), place(&args.data_dir, &args.kafka)));
+    let ended = tokio::select! {
+        signal = signals::first() => signal,
+        error = overtaken(keeper) => Err(error),
+    };
     serving.stop().await;
-    signal.map(|()| Answer::Yes)
+    ended.map(|()| Answer::Yes)
+}
+
+/// Where schemas are kept, for people.
+fn place(folder: &Path, kafka: &RegistryKafka) -> String {
+    match &kafka.kafka {
+        Some(brokers) => format!("the topic {} of {brokers}", kafka.kafka_topic),
+        None => folder.display().to_string(),
+    }
+}
+
+async fn open(folder: &Path, kafka: &RegistryKafka, level: Level, profile: Profile) -> Result<Keeper> {
+    let Some(brokers) = &kafka.kafka else { return Keeper::open(folder, level, profile) };
+    let place = place(folder, kafka);
+    tokio::task::block_in_place(|| {
+        let (topic, events) = RegistryTopic::open(kafka, brokers, Handle::current())?;
+        Keeper::new(Box::new(topic), &events, level, profile).map_err(|e| e.context(format!("while reading {place}")))
+    })
+}
+
+/// Comes back when another process keeps the schemas: from then on what this one answers may be old.
+async fn overtaken(keeper: Arc<Keeper>) -> Error {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let keeper = keeper.clone();
+        match tokio::task::spawn_blocking(move || keeper.look()).await {
+            Ok(Err(error)) if error.kind() == ErrorKind::Invalid => return error,
+            Ok(Err(error)) => tracing::debug!(%error, "the registry's topic could not be looked at"),
+            Ok(Ok(())) => {}
+            Err(error) => return Error::bug("the look at the registry's topic was stopped").caused_by(error),
+        }
+    }
 }
 
 async fn export(args: &RegistryExport) -> Result<Answer> {
     let lines = match &args.url {
         Some(url) => exported(&Client::new(url, token())?).await?,
+        None if args.kafka.kafka.is_some() => {
+            let brokers = args.kafka.kafka.as_deref().unwrap_or_default();
+            let read = || RegistryTopic::read(&args.kafka, brokers, Handle::current());
+            lines(&tokio::task::block_in_place(read)?)
+        }
         None => {
             if !args.data_dir.join("schemas.log").exists() {
                 let folder = args.data_dir.display();
@@ -59,17 +103,20 @@ async fn export(args: &RegistryExport) -> Result<Answer> {
             }
             let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
             let events = keeper.registry().export();
-            events.iter().map(|event| line(std::slice::from_ref(event))).collect()
+            lines(&events)
         }
     };
     lines.iter().for_each(|line| println!("{line}"));
     Ok(Answer::Yes)
 }
 
-/// One event without the list's brackets.
-fn line(event: &[Event]) -> String {
-    let line = write_line(event);
-    line[1..line.len() - 1].to_string()
+/// One event a line, without the list's brackets.
+fn lines(events: &[Event]) -> Vec<String> {
+    let line = |event| {
+        let line = write_line(std::slice::from_ref(event));
+        line[1..line.len() - 1].to_string()
+    };
+    events.iter().map(line).collect()
 }
 
 /// Schemas and settings of a running registry. Those that others refer to have smaller ids, and come first.
@@ -111,16 +158,16 @@ async fn settings(client: &Client, subject: Option<&str>, lines: &mut Vec<String
     Ok(())
 }
 
-fn import(args: &RegistryImport) -> Result<Answer> {
+async fn import(args: &RegistryImport) -> Result<Answer> {
     let text = read(&args.file)?;
     let mut events = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let of_line = |e: Error| e.context(format!("in line {} of {}", at + 1, args.file.display()));
         events.extend(read_line(line).map_err(of_line)?);
     }
-    let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
-    let count = keeper.import(&events)?;
-    terminal::tell(&format!("{count} records are in {}", args.data_dir.display()));
+    let keeper = open(&args.data_dir, &args.kafka, Level::Backward, Profile::Confluent).await?;
+    let count = tokio::task::block_in_place(|| keeper.import(&events))?;
+    terminal::tell(&format!("{count} records are in {}", place(&args.data_dir, &args.kafka)));
     Ok(Answer::Yes)
 }
 

@@ -3,11 +3,18 @@
 use super::connect::http;
 use super::{free_port, Ended, Running};
 use serde_json::{json, Value};
+use std::sync::LazyLock;
+use tidewire_testbed::Kafka;
+
+/// For registries that keep their schemas in topics.
+pub static BROKER: LazyLock<Kafka> = LazyLock::new(Kafka::start);
 
 pub struct Registry {
     pub folder: tempfile::TempDir,
     pub port: u16,
     pub running: Option<Running>,
+    /// Brokers and topic; none: a file in the folder.
+    pub topic: Option<(String, String)>,
 }
 
 impl Registry {
@@ -16,9 +23,34 @@ impl Registry {
     }
 
     pub fn start_with(more: &[&str], variables: &[(&str, &str)]) -> Registry {
-        let mut registry = Registry { folder: tempfile::tempdir().unwrap(), port: free_port(), running: None };
+        let mut registry = Registry::new();
         registry.begin(more, variables);
         registry
+    }
+
+    pub fn new() -> Registry {
+        Registry { folder: tempfile::tempdir().unwrap(), port: free_port(), running: None, topic: None }
+    }
+
+    /// Not started yet.
+    pub fn by(brokers: &str, topic: &str) -> Registry {
+        Registry { topic: Some((brokers.to_string(), topic.to_string())), ..Registry::new() }
+    }
+
+    /// It keeps its schemas in a topic.
+    pub fn start_by(brokers: &str, topic: &str) -> Registry {
+        let mut registry = Registry::by(brokers, topic);
+        registry.begin(&[], &[]);
+        registry
+    }
+
+    /// Where schemas are kept, as the command's words.
+    pub fn place(&self) -> Vec<String> {
+        let words: Vec<&str> = match &self.topic {
+            Some((brokers, topic)) => vec!["--kafka", brokers, "--kafka-topic", topic],
+            None => return vec!["--data-dir".to_string(), self.dir()],
+        };
+        words.into_iter().map(str::to_string).collect()
     }
 
     pub fn dir(&self) -> String {
@@ -30,11 +62,16 @@ impl Registry {
     }
 
     pub fn begin(&mut self, more: &[&str], variables: &[(&str, &str)]) {
-        let (dir, listen) = (self.dir(), format!("127.0.0.1:{}", self.port));
-        let words = ["registry", "--data-dir", &dir, "--listen", &listen].into_iter().chain(more.iter().copied());
-        let mut running = Running::start_with(words.map(str::to_string), variables);
+        let mut running = self.launch(more, variables);
         running.until("it answers", |running| running.errors().contains("schemas are taken at"));
         self.running = Some(running);
+    }
+
+    /// Without waiting until it answers.
+    pub fn launch(&self, more: &[&str], variables: &[(&str, &str)]) -> Running {
+        let words = ["registry".to_string()].into_iter().chain(self.place());
+        let words = words.chain(["--listen".to_string(), format!("127.0.0.1:{}", self.port)]);
+        Running::start_with(words.chain(more.iter().map(|word| word.to_string())), variables)
     }
 
     pub fn kill(&mut self) {
@@ -93,4 +130,18 @@ pub fn record(fields: &[&str]) -> String {
 pub fn with_default(fields: &[&str], more: &str) -> String {
     let more = format!(r#",{{"name":"{more}","type":"int","default":0}}]}}"#);
     record(fields).replace("]}", &more)
+}
+
+/// Tests of one binary that hold whatever keeps the schemas: each over a file and over a topic of its own.
+#[macro_export]
+macro_rules! over_both {
+    ($($name:ident)*) => {
+        mod in_a_file {
+            $(#[test] fn $name() { super::$name($crate::support::registry::Registry::start()) })*
+        }
+        mod in_a_topic {
+            use $crate::support::registry::{Registry, BROKER};
+            $(#[test] fn $name() { super::$name(Registry::start_by(BROKER.address(), stringify!($name))) })*
+        }
+    };
 }

@@ -16,7 +16,7 @@ impl Registry {
             }
             self.is_free(subject, &all, permanent)?;
             let purged = |version: &u32| Event::Purged { subject: subject.to_string(), version: *version };
-            let events = all.iter().map(purged).collect();
+            let events = [Event::Highest(self.highest)].into_iter().chain(all.iter().map(purged)).collect();
             return Ok((all, events));
         }
         let Some(last) = live.last().copied() else {
@@ -37,7 +37,7 @@ impl Registry {
         Ok((live, events))
     }
 
-    pub fn delete_version(&self, subject: &str, asked: Asked, permanent: bool) -> Answer<(u32, Event)> {
+    pub fn delete_version(&self, subject: &str, asked: Asked, permanent: bool) -> Answer<(u32, Vec<Event>)> {
         self.version_numbers(subject, Listing::WithDeleted)?;
         self.may_change(subject)?;
         let number = match asked {
@@ -54,13 +54,15 @@ impl Registry {
         }
         let subject = subject.to_string();
         if permanent {
-            return Ok((number, Event::Purged { subject, version: number }));
+            // A log that is compacted forgets which ids were given.
+            let gone = Event::Purged { subject, version: number };
+            return Ok((number, vec![Event::Highest(self.highest), gone]));
         }
         let stored = self.schema(held.id)?;
         let (text, references) = (stored.text.clone(), stored.references.clone());
         let record =
             Record { subject, version: number, id: held.id, format: stored.format, text, references, is_deleted: true };
-        Ok((number, Event::Schema(record)))
+        Ok((number, vec![Event::Schema(record)]))
     }
 
     /// Nobody refers to these versions; what is gone for good must not even be missed by what is softly deleted.

@@ -1,5 +1,6 @@
 //! What changes a registry, in the form of Kafka's topic `_schemas`: a key, and a value or nothing.
 
+use super::fold::in_order;
 use super::{Key, Mode, Reference, Registry, Stored, Version};
 use crate::contract::{Format, Level, Schema};
 use crate::json::{self, Json};
@@ -29,6 +30,8 @@ pub enum Event {
         subject: Option<String>,
         mode: Option<Mode>,
     },
+    /// So high ids were given, whatever is there of them: none is given twice.
+    Highest(u32),
 }
 
 /// A schema as a version of a subject.
@@ -63,6 +66,11 @@ impl Event {
                 let value = mode.map(|mode| Json::Object(vec![text("mode", mode.word())]));
                 (key("MODE", subject.as_deref(), None), value)
             }
+            Event::Highest(id) => {
+                // Other registries pass over the values of this key.
+                let key = Json::Object(vec![text("keytype", "NOOP"), number("magic", 0)]);
+                (key, Some(Json::Object(vec![number("highestId", *id)])))
+            }
         };
         (key.print(), value.map(|value| value.print()))
     }
@@ -85,6 +93,7 @@ impl Event {
                 version: whole(&value, "version").ok_or_else(|| wrong(kind))?,
             },
             ("CONFIG", value) => {
+                value.iter().try_for_each(is_plain)?;
                 let word = value.as_ref().and_then(|value| value.get("compatibilityLevel")).and_then(Json::text);
                 let level = word.map(|word| Level::parse(word).ok_or_else(|| unknown("level", word))).transpose()?;
                 let normalize = match value.as_ref().and_then(|value| value.get("normalize")) {
@@ -98,9 +107,21 @@ impl Event {
                 let mode = word.map(|word| Mode::parse(word).ok_or_else(|| unknown("mode", word))).transpose()?;
                 Event::Mode { subject, mode }
             }
+            ("NOOP", Some(value)) => return Ok(whole(&value, "highestId").map(Event::Highest)),
             ("NOOP" | "CLEAR_SUBJECT" | "DELETE_SUBJECT", _) => return Ok(None),
             (kind, _) => return Err(unknown("kind of record", kind)),
         }))
+    }
+}
+
+/// A setting that others keep and that isn't kept here must not go unnoticed.
+fn is_plain(config: &Json) -> Result<()> {
+    let known = |name: &str| ["compatibilityLevel", "normalize", "subject"].contains(&name);
+    let is_nothing = |value: &Json| matches!(value, Json::Null | Json::Bool(false));
+    let members = config.members().unwrap_or_default();
+    match members.iter().find(|(name, value)| !known(name) && !is_nothing(value)) {
+        Some((name, _)) => Err(Error::invalid(format!("a setting has `{name}`, which isn't kept here"))),
+        None => Ok(()),
     }
 }
 
@@ -152,6 +173,11 @@ impl Record {
         let lacking = |key: &str| Error::invalid(format!("a schema's record lacks `{key}`"));
         let wanted =
             |json: &Json, key: &str| json.get(key).and_then(Json::text).map(str::to_string).ok_or_else(|| lacking(key));
+        let subject = wanted(value, "subject")?;
+        if subject.starts_with(":.") {
+            let message = format!("the subject {subject} is of a context, and there is one context only");
+            return Err(Error::invalid(message).hint("leave the contexts of the other registry out"));
+        }
         let format = value.get("schemaType").and_then(Json::text).unwrap_or("AVRO");
         let references = value.get("references").and_then(Json::list).unwrap_or_default();
         let reference = |json: &Json| {
@@ -167,7 +193,7 @@ impl Record {
             }
         }
         Ok(Record {
-            subject: wanted(value, "subject")?,
+            subject,
             version: whole(value, "version").ok_or_else(|| lacking("version"))?,
             id: whole(value, "id").ok_or_else(|| lacking("id"))?,
             format: Format::parse(format).ok_or_else(|| unknown("type of schema", format))?,
@@ -193,6 +219,7 @@ impl Registry {
                 (settings.level, settings.normalize) = (*level, *normalize);
             }
             Event::Mode { subject, mode } => self.settings_mut(subject.as_deref()).mode = *mode,
+            Event::Highest(id) => self.highest = self.highest.max(*id),
         }
         Ok(())
     }
@@ -270,24 +297,9 @@ impl Registry {
         };
         found.extend(config(None, &self.of_all));
         self.of_subjects.iter().for_each(|(subject, of)| found.extend(config(Some(subject), of)));
-        let mut records: Vec<Record> = self.records().collect();
-        // What is referred to comes first: it has the smaller id, unless it was imported.
-        let mut done = std::collections::HashSet::new();
-        records.sort_by(|a, b| (a.id, &a.subject, a.version).cmp(&(b.id, &b.subject, b.version)));
-        // Nothing refers to what is gone for good: every round takes some.
-        while !records.is_empty() {
-            let before = records.len();
-            records.retain(|record| {
-                let is_ready = record.references.iter().all(|of| done.contains(&(of.subject.clone(), of.version)));
-                if is_ready {
-                    done.insert((record.subject.clone(), record.version));
-                    found.push(Event::Schema(record.clone()));
-                }
-                !is_ready
-            });
-            if records.len() == before {
-                found.extend(records.drain(..).map(Event::Schema));
-            }
+        found.extend(in_order(self.records().collect()).into_iter().map(Event::Schema));
+        if self.schemas.keys().next_back().is_none_or(|last| *last < self.highest) && self.highest > 0 {
+            found.push(Event::Highest(self.highest));
         }
         found
     }
@@ -296,7 +308,6 @@ impl Registry {
     pub fn twin(&self) -> Result<Registry> {
         let mut twin = Registry::new(self.level, self.profile);
         self.export().iter().try_for_each(|event| twin.apply(event))?;
-        twin.highest = self.highest;
         Ok(twin)
     }
 

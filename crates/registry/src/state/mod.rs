@@ -4,12 +4,14 @@
 mod change;
 mod delete;
 mod event;
+mod fold;
 mod look;
 mod refusal;
 mod settings;
 
 pub use change::{Draft, Registered};
 pub use event::{read_line, write_line, Event, Record};
+pub use fold::folded;
 pub use look::{Asked, Found, Listing};
 pub use refusal::{Against, Answer, Refusal};
 pub use settings::Mode;

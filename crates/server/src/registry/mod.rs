@@ -1,4 +1,4 @@
-//! Confluent's REST API of a schema registry, and the file that keeps what was registered.
+//! Confluent's REST API of a schema registry, and what keeps what was registered.
 
 mod answers;
 mod body;
@@ -10,4 +10,4 @@ mod store;
 
 pub use client::{refused, Client};
 pub use http::serve;
-pub use keeper::Keeper;
+pub use keeper::{Keeper, Log};

@@ -81,10 +81,8 @@ impl Request<'_> {
             ("POST", []) => self.register(keeper, subject),
             ("DELETE", [version]) => {
                 let (asked, permanent) = (Asked::parse(version)?, self.flag("permanent")?);
-                let delete = |registry: &tidewire_registry::state::Registry| {
-                    registry.delete_version(subject, asked, permanent).map(|(version, event)| (version, vec![event]))
-                };
-                keeper.change(delete).map(|version| json!(version))
+                let deleted = keeper.change(|registry| registry.delete_version(subject, asked, permanent));
+                deleted.map(|version| json!(version))
             }
             (_, [version, rest @ ..]) => {
                 let (registry, asked) = (registry(), Asked::parse(version)?);

@@ -1,5 +1,6 @@
 //! The file of a registry: one line for each change, with its checksum, durable before the change is answered.
 
+use super::keeper::Log;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -45,9 +46,11 @@ impl Store {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::io(e, folder.display()))?;
         Ok((Store { file, path, is_broken: false, _lock: lock }, read.events))
     }
+}
 
-    /// Durable when it returns, all of them or none.
-    pub fn append(&mut self, events: &[Event]) -> Result<()> {
+impl Log for Store {
+    /// All of them or none.
+    fn append(&mut self, events: &[Event]) -> Result<()> {
         if self.is_broken {
             return Err(Error::unavailable(format!("{} could not be written before", self.path.display()))
                 .hint("see to the disk, then start the registry anew"));
@@ -60,6 +63,15 @@ impl Store {
             .and_then(|()| self.file.sync_data())
             .map_err(|e| Error::io(e, self.path.display()))?;
         self.is_broken = false;
+        Ok(())
+    }
+
+    fn again(&mut self) -> Result<Option<Vec<Event>>> {
+        Ok(None)
+    }
+
+    /// The lock on the folder keeps others out.
+    fn look(&mut self) -> Result<()> {
         Ok(())
     }
 }

@@ -1,0 +1,145 @@
+//! A schema registry's changes in Kafka's topic `_schemas`, in the form of Confluent's registry: one of theirs is read, and theirs read ours.
+
+use crate::args::RegistryKafka;
+use std::collections::HashMap;
+use std::time::SystemTime;
+use tidewire_change::{Error, Result};
+use tidewire_kafka::{self as kafka, Entry, KeyedTopic};
+use tidewire_registry::state::{folded, Event};
+use tidewire_server::registry::Log;
+use tokio::runtime::Handle;
+
+/// The password of `--kafka-user`; not an argument, which every user of the machine could see.
+const PASSWORD: &str = "TIDEWIRE_KAFKA_PASSWORD";
+/// A schema of the largest size that is taken, as a JSON text, and what stands around it.
+const LARGEST: usize = 8 << 20;
+
+pub struct RegistryTopic {
+    topic: KeyedTopic,
+    name: String,
+    /// Keys of the topic that another registry has written otherwise than we would: they go on as they are, since Kafka compacts by them.
+    keys: HashMap<String, Vec<u8>>,
+}
+
+impl RegistryTopic {
+    /// Becomes the one that writes; blocks.
+    pub fn open(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<(RegistryTopic, Vec<Event>)> {
+        let mut topic = RegistryTopic::new(args, brokers, runtime)?;
+        let events = topic.take()?;
+        Ok((topic, events))
+    }
+
+    /// What is there, without becoming the one that writes; blocks.
+    pub fn read(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<Vec<Event>> {
+        let mut topic = RegistryTopic::new(args, brokers, runtime)?;
+        match topic.topic.read().map_err(told)? {
+            Some(entries) => topic.events(entries),
+            None => Err(Error::invalid(format!("there is no topic {}", topic.name)).hint("say which with --kafka-topic")),
+        }
+    }
+
+    fn new(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<RegistryTopic> {
+        let name = args.kafka_topic.clone();
+        Ok(RegistryTopic { topic: KeyedTopic::new(config(args, brokers)?, runtime), name, keys: HashMap::new() })
+    }
+
+    fn take(&mut self) -> Result<Vec<Event>> {
+        let entries = self.topic.take().map_err(told)?;
+        let events = self.events(entries)?;
+        // Tells whoever wrote before that it doesn't any more.
+        let highest: Vec<_> = events.iter().filter(|event| matches!(event, Event::Highest(_))).cloned().collect();
+        self.append(&highest)?;
+        Ok(events)
+    }
+
+    fn events(&mut self, entries: Vec<Entry>) -> Result<Vec<Event>> {
+        let mut events = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let place = || format!("in the message at offset {} of the topic {}", entry.offset, self.name);
+            let text = |bytes| String::from_utf8(bytes).map_err(|_| Error::invalid("it is no text").context(place()));
+            let (key, value) = (text(entry.key)?, entry.value.map(text).transpose()?);
+            let event = Event::read(&key, value.as_deref()).map_err(|e| e.context(place()))?;
+            let Some(event) = event else { continue };
+            let ours = event.write().0;
+            if ours != key {
+                self.keys.insert(ours, key.into_bytes());
+            }
+            events.push(event);
+        }
+        Ok(folded(events))
+    }
+}
+
+impl Log for RegistryTopic {
+    fn append(&mut self, events: &[Event]) -> Result<()> {
+        let entries: Vec<_> = events
+            .iter()
+            .map(|event| {
+                let (key, value) = event.write();
+                let key = self.keys.get(&key).cloned().unwrap_or_else(|| key.into_bytes());
+                (key, value.map(String::into_bytes))
+            })
+            .collect();
+        self.topic.append(&entries).map_err(told)
+    }
+
+    fn again(&mut self) -> Result<Option<Vec<Event>>> {
+        self.take().map(Some)
+    }
+
+    fn look(&mut self) -> Result<()> {
+        self.topic.look().map_err(told)
+    }
+}
+
+fn config(args: &RegistryKafka, brokers: &str) -> Result<kafka::Config> {
+    let mut config = kafka::Config::new(brokers, &args.kafka_topic, "registry");
+    config.replication = args.kafka_replication;
+    config.max_message_bytes = LARGEST;
+    config.compression = kafka::Compression::None;
+    config.instance = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
+    config.tls = args.encrypts().then(|| kafka::Tls {
+        authority: args.kafka_ca.clone(),
+        certificate: args.kafka_cert.clone(),
+        key: args.kafka_key.clone(),
+        key_password: None,
+    });
+    let password = std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+    config.sasl = match (&args.kafka_user, password) {
+        (Some(user), Some(password)) => Some(kafka::Sasl {
+            mechanism: match args.kafka_mechanism.as_str() {
+                "PLAIN" => kafka::Mechanism::Plain,
+                "SCRAM-SHA-256" => kafka::Mechanism::ScramSha256,
+                _ => kafka::Mechanism::ScramSha512,
+            },
+            user: user.clone(),
+            password,
+        }),
+        (Some(_), None) => {
+            return Err(Error::invalid(format!("--kafka-user has no password: set the variable {PASSWORD}")));
+        }
+        (None, _) => None,
+    };
+    Ok(config)
+}
+
+/// Words of a pipeline's configuration as this command's.
+fn told(error: Error) -> Error {
+    let said = [
+        ("sasl.mechanism, sasl.user and sasl.password in bus.kafka", "--kafka-mechanism, --kafka-user and TIDEWIRE_KAFKA_PASSWORD"),
+        ("bus.kafka.brokers", "--kafka"),
+        ("bus.kafka.tls", "--kafka-ca"),
+        ("bus.kafka.replication", "--kafka-replication"),
+        ("`brokers`", "--kafka"),
+    ];
+    let in_our_words =
+        |text: &str| said.iter().fold(text.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));
+    let mut same = Error::new(error.kind(), in_our_words(error.message()));
+    for context in error.contexts() {
+        same = same.context(in_our_words(context));
+    }
+    match error.hint_text() {
+        Some(hint) => same.hint(in_our_words(hint)),
+        None => same,
+    }
+}
