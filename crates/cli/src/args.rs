@@ -54,7 +54,7 @@ pub enum Command {
         after_help = "Other addresses than loopback need the variable TIDEWIRE_TOKEN.\n\nExamples:\n  tidewire registry\n  \
             tidewire registry --kafka kafka1:9092,kafka2:9092"
     )]
-    Registry(Registry),
+    Registry(Box<Registry>),
     /// Capture changes and deliver them until stopped
     #[command(after_help = "Examples:\n  tidewire run pipeline.yaml\n  tidewire run pipeline.yaml --until-caught-up")]
     Run(Run),

@@ -15,7 +15,6 @@ mod offsets;
 mod progress;
 mod secret;
 mod serve;
-mod registry_topic;
 mod signal_file;
 mod signals;
 mod terminal;

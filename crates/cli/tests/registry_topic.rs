@@ -74,10 +74,10 @@ fn a_topic_that_confluents_registry_wrote_is_read_and_gone_on_with() {
 #[test]
 fn what_lies_in_the_topic_has_the_form_that_confluents_registry_reads() {
     let registry = Registry::start_by(BROKER.address(), "ours");
-    registry.register("s", r#""int""#);
+    registry.register("s", r#"{"type":"record","name":"R","fields":[]}"#);
     let references = json!([{"name": "R", "subject": "s", "version": 1}]);
-    let body = json!({"schemaType": "JSON", "schema": "{}", "references": references});
-    registry.yes("POST", "/subjects/j%2F1/versions", Some(body));
+    registry.yes("POST", "/subjects/j%2F1/versions", Some(json!({"schema": r#"["R"]"#, "references": references})));
+    registry.yes("POST", "/subjects/k/versions", Some(json!({"schemaType": "JSON", "schema": "{}"})));
     registry.yes("PUT", "/config", Some(json!({"compatibility": "NONE"})));
     registry.yes("PUT", "/config/s", Some(json!({"compatibility": "FULL"})));
     registry.yes("PUT", "/mode/s", Some(json!({"mode": "READWRITE"})));
@@ -88,21 +88,25 @@ fn what_lies_in_the_topic_has_the_form_that_confluents_registry_reads() {
         (r#"{"keytype":"NOOP","magic":0}"#, r#"{"highestId":0}"#),
         (
             r#"{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}"#,
-            r#"{"subject":"s","version":1,"id":1,"schema":"\"int\"","deleted":false}"#,
+            r#"{"subject":"s","version":1,"id":1,"schema":"{\"type\":\"record\",\"name\":\"R\",\"fields\":[]}","deleted":false}"#,
         ),
         (
             r#"{"keytype":"SCHEMA","subject":"j/1","version":1,"magic":1}"#,
-            r#"{"subject":"j/1","version":1,"id":2,"schemaType":"JSON","references":[{"name":"R","subject":"s","version":1}],"schema":"{}","deleted":false}"#,
+            r#"{"subject":"j/1","version":1,"id":2,"references":[{"name":"R","subject":"s","version":1}],"schema":"[\"R\"]","deleted":false}"#,
+        ),
+        (
+            r#"{"keytype":"SCHEMA","subject":"k","version":1,"magic":1}"#,
+            r#"{"subject":"k","version":1,"id":3,"schemaType":"JSON","schema":"{}","deleted":false}"#,
         ),
         (r#"{"keytype":"CONFIG","subject":null,"magic":0}"#, r#"{"compatibilityLevel":"NONE"}"#),
         (r#"{"keytype":"CONFIG","subject":"s","magic":0}"#, r#"{"compatibilityLevel":"FULL"}"#),
         (r#"{"keytype":"MODE","subject":"s","magic":0}"#, r#"{"mode":"READWRITE"}"#),
         (r#"{"keytype":"DELETE_SUBJECT","subject":"j/1","magic":0}"#, r#"{"subject":"j/1","version":1}"#),
-        (r#"{"keytype":"NOOP","magic":0}"#, r#"{"highestId":2}"#),
+        (r#"{"keytype":"NOOP","magic":0}"#, r#"{"highestId":3}"#),
         (r#"{"keytype":"SCHEMA","subject":"j/1","version":1,"magic":1}"#, "null"),
         (
             r#"{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}"#,
-            r#"{"subject":"s","version":1,"id":1,"schema":"\"int\"","deleted":true}"#,
+            r#"{"subject":"s","version":1,"id":1,"schema":"{\"type\":\"record\",\"name\":\"R\",\"fields\":[]}","deleted":true}"#,
         ),
     ];
     let found = BROKER.consume("ours", expected.len());
@@ -178,7 +182,10 @@ fn ids_and_versions_move_between_folder_and_topic() {
     let broker = BROKER.address();
     let kafka = ["--kafka", broker, "--kafka-topic", "moved"];
     registry.command(&[&["export"][..], &kafka].concat()).is(2).says("there is no topic moved");
-    registry.command(&[&["import", file.to_str().unwrap()][..], &kafka].concat()).is(0).says("records are in the topic");
+    registry
+        .command(&[&["import", file.to_str().unwrap()][..], &kafka].concat())
+        .is(0)
+        .says("records are in the topic");
     let moved = Registry::start_by(broker, "moved");
     assert_eq!(moved.yes("GET", "/subjects/a/versions/1", None)["id"], 1);
     assert_eq!(moved.yes("GET", "/config/a", None)["compatibilityLevel"], "FULL");

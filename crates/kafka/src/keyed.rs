@@ -129,7 +129,8 @@ impl KeyedTopic {
         // The end of our last transaction isn't visible at once.
         if now + 1 < known {
             let message = format!("the topic {} lacks messages that were there: was it deleted?", self.name);
-            return self.overtake(Error::invalid(message).hint("start the registry anew: it goes on with what is there"));
+            return self
+                .overtake(Error::invalid(message).hint("start the registry anew: it goes on with what is there"));
         }
         match now > known {
             true => self.is_still_ours(),
@@ -158,8 +159,9 @@ impl KeyedTopic {
             if let Some(other) = behind.iter().find(|entry| entry.writer != Some(self.config.instance)) {
                 let who = if other.writer.is_some() { "another registry" } else { "another program" };
                 let message = format!("{who} has taken over the topic {}: it wrote offset {}", self.name, other.offset);
-                return self
-                    .overtake(Error::invalid(message).hint("one process writes it; the latest goes on, and this one ends"));
+                return self.overtake(
+                    Error::invalid(message).hint("one process writes it; the latest goes on, and this one ends"),
+                );
             }
             if !was_fenced || Instant::now() >= until {
                 return Ok(());
@@ -172,8 +174,7 @@ impl KeyedTopic {
     fn make(&mut self) -> Result<()> {
         let admin = Admin::new(&self.config, self.runtime.clone())?;
         let largest = self.config.max_message_bytes + MORE_BYTES;
-        let settings =
-            vec![("cleanup.policy", "compact".to_string()), ("max.message.bytes", largest.to_string())];
+        let settings = vec![("cleanup.policy", "compact".to_string()), ("max.message.bytes", largest.to_string())];
         if self.look_for_end()?.is_none() {
             admin.ensure(&Wanted { name: self.name.clone(), partitions: 1, settings }, self.config.replication)?;
             self.end_now()?;

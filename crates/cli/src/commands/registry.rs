@@ -1,8 +1,10 @@
 //! `tidewire registry`: a schema registry, and what is done with one.
 
-use crate::args::{Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryKafka, RegistryServe};
+use crate::args::{
+    Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryKafka, RegistryServe,
+};
+use crate::catalog::RegistryTopic;
 use crate::exit::Answer;
-use crate::registry_topic::RegistryTopic;
 use crate::{signals, terminal};
 use serde_json::{json, Value};
 use std::collections::HashSet;
@@ -47,7 +49,11 @@ async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
         true => error,
         false => error.hint(format!("set the variable {TOKEN}, or listen on 127.0.0.1 (--listen)")),
     })?;
-    terminal::tell(&format!("schemas are taken at http://{} and kept in {}", serving.address(), place(&args.data_dir, &args.kafka)));
+    terminal::tell(&format!(
+        "schemas are taken at http://{} and kept in {}",
+        serving.address(),
+        place(&args.data_dir, &args.kafka)
+    ));
     let ended = tokio::select! {
         signal = signals::first() => signal,
         error = overtaken(keeper) => Err(error),

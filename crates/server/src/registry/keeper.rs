@@ -90,11 +90,7 @@ impl Keeper {
         }
     }
 
-    fn attempt<T>(
-        &self,
-        kept: &mut Kept,
-        plan: &impl Fn(&Registry) -> Answer<(T, Vec<Event>)>,
-    ) -> Result<T, Stopped> {
+    fn attempt<T>(&self, kept: &mut Kept, plan: &impl Fn(&Registry) -> Answer<(T, Vec<Event>)>) -> Result<T, Stopped> {
         let (told, events) = plan(&self.registry()).map_err(Stopped::Refused)?;
         if events.is_empty() {
             return Ok(told);

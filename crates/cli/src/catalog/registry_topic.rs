@@ -34,7 +34,9 @@ impl RegistryTopic {
         let mut topic = RegistryTopic::new(args, brokers, runtime)?;
         match topic.topic.read().map_err(told)? {
             Some(entries) => topic.events(entries),
-            None => Err(Error::invalid(format!("there is no topic {}", topic.name)).hint("say which with --kafka-topic")),
+            None => {
+                Err(Error::invalid(format!("there is no topic {}", topic.name)).hint("say which with --kafka-topic"))
+            }
         }
     }
 
@@ -126,7 +128,10 @@ fn config(args: &RegistryKafka, brokers: &str) -> Result<kafka::Config> {
 /// Words of a pipeline's configuration as this command's.
 fn told(error: Error) -> Error {
     let said = [
-        ("sasl.mechanism, sasl.user and sasl.password in bus.kafka", "--kafka-mechanism, --kafka-user and TIDEWIRE_KAFKA_PASSWORD"),
+        (
+            "sasl.mechanism, sasl.user and sasl.password in bus.kafka",
+            "--kafka-mechanism, --kafka-user and TIDEWIRE_KAFKA_PASSWORD",
+        ),
         ("bus.kafka.brokers", "--kafka"),
         ("bus.kafka.tls", "--kafka-ca"),
         ("bus.kafka.replication", "--kafka-replication"),
