@@ -19,7 +19,7 @@ pub use facts::{
 };
 pub use moment::{hurries, moment};
 pub use signal::{Heard, Signal, SignalChannel, SignalFacts};
-pub use sink::{Inspect, Part, Rewritten, Scan, Sink, TableBatch, Written};
+pub use sink::{Inspect, Part, Rewritten, Scan, Sink, Standing, TableBatch, Written};
 pub use source::{ChangeBatch, Placed, Rejected, Selection, Source, SourceHandle, What};
 
 /// A boxed future: the ports are object-safe, at one allocation a batch.

@@ -81,12 +81,43 @@ pub struct Scan {
     pub keys: Option<Vec<Row>>,
 }
 
+/// How a row of a copy stands to a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It came to be what it is below it.
+    Below,
+    /// At it or later.
+    Later,
+    /// It was deleted at it or later. Of the row only the key is told.
+    Gone,
+}
+
 /// Reads a table as it is now, for reconcile. Both sides have it: sources and sinks.
 pub trait Inspect: Send {
     /// Calls `each` for every live row (deleted ones left out). Returns the position that the read covers: a source
     /// says that all that it saw committed at or below it; a sink says that it held everything up to it.
     fn scan<'a>(&'a mut self, scan: &'a Scan, each: &'a mut (dyn FnMut(Row) + Send))
         -> BoxFuture<'a, Result<Position>>;
+    /// A source: until `let_go` every scan of this table sees this one moment. Returns a position: what committed below it was
+    /// seen by then, but for what took its time to become visible. None: it has no such moments.
+    fn hold<'a>(&'a mut self, schema: &'a Arc<Schema>) -> BoxFuture<'a, Result<Option<Position>>> {
+        let _ = schema;
+        Box::pin(async { Ok(None) })
+    }
+    fn let_go(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+    /// A sink: `scan`, and how each row stands to `since`; rows that were deleted since are told, too, as long as the sink keeps
+    /// them. One that doesn't know the positions of its rows says that all are older.
+    fn scan_since<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        since: Position,
+        each: &'a mut (dyn FnMut(Row, Standing) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        let _ = since;
+        Box::pin(async move { self.scan(scan, &mut |row| each(row, Standing::Below)).await })
+    }
     /// Up to where the copy of a table holds everything, by what stands beside its rows. None: only the process that writes it knows.
     fn holds<'a>(&'a mut self, table: &'a TableName) -> BoxFuture<'a, Result<Option<Position>>> {
         let _ = table;

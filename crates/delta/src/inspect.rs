@@ -3,7 +3,7 @@ use crate::data::{self, Rows};
 use crate::key::{KeyReader, Secret};
 use crate::log::{State, FOLDER};
 use crate::noted::Noted;
-use crate::rows::{Decoder, Layout, DELETED};
+use crate::rows::{Decoder, Layout, Marks, DELETED, LSN, SEQ};
 use crate::sink::blocking;
 use crate::store::Store;
 use crate::table::{folder_of, read_domains, Mark};
@@ -14,7 +14,7 @@ use roaring::RoaringBitmap;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tidewire_change::{topic::topic_of, Error, ErrorKind, Key, Position, Result, Row, Schema, TableName};
-use tidewire_connector::{BoxFuture, Inspect, Scan};
+use tidewire_connector::{BoxFuture, Inspect, Scan, Standing};
 use tokio::sync::mpsc;
 
 /// Rows that travel from the reading thread at once.
@@ -37,21 +37,42 @@ impl DeltaInspect {
     }
 }
 
+/// Rows, each with how it stands to the position that was asked about.
+type Standings = Vec<(Row, Standing)>;
+
+impl DeltaInspect {
+    async fn rows(
+        &mut self,
+        scan: &Scan,
+        since: Option<Position>,
+        each: &mut (dyn FnMut(Row, Standing) + Send),
+    ) -> Result<Position> {
+        let (sender, mut receiver) = mpsc::channel::<Standings>(4);
+        let (config, scan) = (self.config.clone(), scan.clone());
+        let reading = tokio::spawn(blocking(move || read_table(&config, &scan, since, &sender)));
+        while let Some(rows) = receiver.recv().await {
+            rows.into_iter().for_each(|(row, standing)| each(row, standing));
+        }
+        reading.await.unwrap_or_else(|e| Err(Error::bug("the task that reads a table panicked").caused_by(e)))
+    }
+}
+
 impl Inspect for DeltaInspect {
     fn scan<'a>(
         &'a mut self,
         scan: &'a Scan,
         each: &'a mut (dyn FnMut(Row) + Send),
     ) -> BoxFuture<'a, Result<Position>> {
-        Box::pin(async move {
-            let (sender, mut receiver) = mpsc::channel::<Vec<Row>>(4);
-            let (config, scan) = (self.config.clone(), scan.clone());
-            let reading = tokio::spawn(blocking(move || read_table(&config, &scan, &sender)));
-            while let Some(rows) = receiver.recv().await {
-                rows.into_iter().for_each(&mut *each);
-            }
-            reading.await.unwrap_or_else(|e| Err(Error::bug("the task that reads a table panicked").caused_by(e)))
-        })
+        Box::pin(async move { self.rows(scan, None, &mut |row, _| each(row)).await })
+    }
+
+    fn scan_since<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        since: Position,
+        each: &'a mut (dyn FnMut(Row, Standing) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        Box::pin(self.rows(scan, Some(since), each))
     }
 
     fn holds<'a>(&'a mut self, table: &'a TableName) -> BoxFuture<'a, Result<Option<Position>>> {
@@ -100,9 +121,14 @@ struct View {
     noted: Option<Position>,
 }
 
-fn read_table(config: &Config, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<Position> {
+fn read_table(
+    config: &Config,
+    scan: &Scan,
+    since: Option<Position>,
+    sender: &mpsc::Sender<Standings>,
+) -> Result<Position> {
     let view = View::of(config, &scan.schema.table)?;
-    view.send_rows(scan, sender)?;
+    view.send_rows(scan, since, sender)?;
     Ok(view.holds())
 }
 
@@ -127,7 +153,7 @@ impl View {
         self.mark.boundary.position.max(self.noted.unwrap_or_default())
     }
 
-    fn send_rows(&self, scan: &Scan, sender: &mpsc::Sender<Vec<Row>>) -> Result<()> {
+    fn send_rows(&self, scan: &Scan, since: Option<Position>, sender: &mpsc::Sender<Standings>) -> Result<()> {
         let decoder = self.decoder(&scan.schema, 0..scan.schema.columns.len());
         let keys = scan.keys.as_ref().map(|keys| KeyFilter::new(self, &scan.schema, keys)).transpose()?;
         let mut rows = Vec::with_capacity(ROWS_AT_ONCE);
@@ -139,14 +165,23 @@ impl View {
             }
             let which = only.as_ref().map_or(Rows::But(struck.as_ref()), Rows::Only);
             let mut columns = decoder.projection();
-            columns.push(DELETED);
+            match since {
+                Some(_) => columns.extend([LSN, SEQ, DELETED]),
+                None => columns.push(DELETED),
+            }
             data::read(&self.store, &add.path, &columns, which, |_, batch| {
                 let deleted = batch.column_by_name(DELETED).and_then(|c| c.as_boolean_opt());
+                let marks = since.map(|since| Marks::of(batch).map(|marks| (marks, since))).transpose()?;
                 decoder.rows(batch, |i, row| {
-                    if deleted.is_some_and(|deleted| deleted.is_valid(i) && deleted.value(i)) {
-                        return Ok(());
-                    }
-                    rows.push(row);
+                    let is_later = marks.as_ref().is_some_and(|(marks, since)| marks.position(i) >= *since);
+                    let is_gone = deleted.is_some_and(|deleted| deleted.is_valid(i) && deleted.value(i));
+                    let standing = match (is_gone, is_later) {
+                        (true, false) => return Ok(()),
+                        (true, true) => Standing::Gone,
+                        (false, true) => Standing::Later,
+                        (false, false) => Standing::Below,
+                    };
+                    rows.push((row, standing));
                     match rows.len() >= ROWS_AT_ONCE {
                         true => send(sender, &mut rows),
                         false => Ok(()),
@@ -167,7 +202,7 @@ impl View {
     }
 }
 
-fn send(sender: &mpsc::Sender<Vec<Row>>, rows: &mut Vec<Row>) -> Result<()> {
+fn send(sender: &mpsc::Sender<Standings>, rows: &mut Standings) -> Result<()> {
     let rows = std::mem::replace(rows, Vec::with_capacity(ROWS_AT_ONCE));
     sender.blocking_send(rows).map_err(|_| Error::unavailable("whoever asked for the rows has gone"))
 }

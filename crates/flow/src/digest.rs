@@ -100,6 +100,12 @@ impl Digest {
         self.sum = self.sum.wrapping_add(row_hash);
     }
 
+    /// The inverse of `add`.
+    pub fn take_out(&mut self, row_hash: u128) {
+        self.count = self.count.saturating_sub(1);
+        self.sum = self.sum.wrapping_sub(row_hash);
+    }
+
     pub fn merge(&mut self, other: Digest) {
         self.count += other.count;
         self.sum = self.sum.wrapping_add(other.sum);

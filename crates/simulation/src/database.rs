@@ -16,6 +16,8 @@ pub struct Database {
     inner: Arc<Mutex<Inner>>,
     pub news: Arc<Notify>,
     pub stage: Stage,
+    /// The moment that whoever looks at the tables holds.
+    held: Option<(State, Position)>,
 }
 
 pub struct Inner {
@@ -55,7 +57,9 @@ impl Database {
             slot: None,
             values: 0,
         };
-        let database = Database { inner: Arc::new(Mutex::new(inner)), news: Arc::default(), stage: stage.clone() };
+        let (inner, stage) = (Arc::new(Mutex::new(inner)), stage.clone());
+        let database = Database { inner, news: Arc::default(), stage, held: None };
+        let stage = &database.stage;
         let tables = if keyless { &TABLES[..] } else { &TABLES[..2] };
         let now = stage.now();
         stage.chance(|chance| {
@@ -136,6 +140,11 @@ impl Database {
         let xmin = running.first().copied().unwrap_or(inner.next_xid);
         let list: Vec<String> = running.iter().map(u64::to_string).collect();
         (inner.replay(|t| t.visible_at <= now), format!("{xmin}:{}:{}", inner.next_xid, list.join(",")))
+    }
+
+    fn now(&self) -> (State, Position) {
+        let (state, _) = self.snapshot();
+        (state, Position::end_of(self.last_commit()))
     }
 
     pub fn as_of(&self, commit: u64) -> State {
@@ -334,13 +343,27 @@ impl Inspect for Database {
     ) -> BoxFuture<'a, tidewire_change::Result<Position>> {
         Box::pin(async move {
             self.stage.point("look at the source", None).await?;
-            let (mut state, _) = self.snapshot();
-            let position = Position::end_of(self.last_commit());
+            let (mut state, position) = self.held.clone().unwrap_or_else(|| self.now());
             let table = state.remove(&scan.schema.table.name).unwrap_or_default();
             crate::sink::wanted(table.encoded(), scan).for_each(each);
             self.stage.point("looked at the source", None).await?;
             Ok(position)
         })
+    }
+
+    /// What isn't visible yet may lie below the position.
+    fn hold<'a>(&'a mut self, _: &'a Arc<Schema>) -> BoxFuture<'a, tidewire_change::Result<Option<Position>>> {
+        Box::pin(async {
+            let since = Position::new(self.last_commit() + 1, 0);
+            self.stage.point("hold a moment of the source", None).await?;
+            self.held = Some(self.now());
+            Ok(Some(since))
+        })
+    }
+
+    fn let_go(&mut self) -> BoxFuture<'_, tidewire_change::Result<()>> {
+        self.held = None;
+        Box::pin(async { Ok(()) })
     }
 
     fn schemas(&mut self) -> BoxFuture<'_, tidewire_change::Result<Vec<Arc<Schema>>>> {

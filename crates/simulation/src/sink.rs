@@ -8,7 +8,7 @@ use crate::stage::{Sabotage, Stage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidewire_change::{Datum, Op, Position, Progress, Result, Row, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Rewritten, Scan, Sink, SinkStatus, TableBatch, Written};
+use tidewire_connector::{BoxFuture, Inspect, Rewritten, Scan, Sink, SinkStatus, Standing, TableBatch, Written};
 use tidewire_flow::{applied, change_key, passes, Applied};
 
 #[derive(Clone)]
@@ -321,6 +321,30 @@ impl Inspect for Store {
             self.stage.point("look at a copy", None).await?;
             let position = self.progress().boundary.position;
             wanted(self.rows(&scan.schema.table.name), scan).for_each(each);
+            Ok(position)
+        })
+    }
+
+    fn scan_since<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        since: Position,
+        each: &'a mut (dyn FnMut(Row, Standing) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        Box::pin(async move {
+            self.stage.point("look at a copy", None).await?;
+            let (position, copy) = {
+                let committed = self.lock();
+                (committed.progress.boundary.position, committed.tables.get(&scan.schema.table.name).cloned())
+            };
+            for (at, row, live) in copy.into_iter().flat_map(|copy| copy.rows.into_values()) {
+                match (live, at >= since) {
+                    (true, false) => each(row, Standing::Below),
+                    (true, true) => each(row, Standing::Later),
+                    (false, true) => each(row, Standing::Gone),
+                    (false, false) => {}
+                }
+            }
             Ok(position)
         })
     }

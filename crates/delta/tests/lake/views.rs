@@ -4,8 +4,8 @@ use crate::support::readers::View;
 use crate::support::work::{KeyKind, Random, Source};
 use crate::support::*;
 use tidewire_change::*;
-use tidewire_connector::Sink;
-use tidewire_delta::Config;
+use tidewire_connector::{Inspect, Scan, Sink, Standing};
+use tidewire_delta::{Config, DeltaInspect};
 
 fn newest_version(config: &Config, schema: &Schema) -> u64 {
     let names = std::fs::read_dir(folder_of(config, schema).join("_delta_log")).unwrap();
@@ -48,4 +48,30 @@ async fn filters_some_columns_and_older_versions_give_the_same_rows_in_every_rea
         Schema { columns: vec![schema.columns[0].clone(), schema.columns[2].clone()], ..Schema::clone(&schema) };
     let expected: Vec<Values> = states[24].1.iter().map(|row| vec![row[0].clone(), row[2].clone()]).collect();
     readers::check(&config, &narrow, &expected);
+}
+
+#[tokio::test]
+async fn the_lake_tells_which_rows_came_or_went_since_a_position() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = cramped(folder.path());
+    let schema = schema("t", vec![column("id", Kind::Int64, 1), column("v", Kind::Text, 2)], Key::Columns(vec![0]));
+    let mut sink = open(&config).await;
+    let put = |op, commit, ordinal, id: &str, v: Option<&str>| change(&schema, op, commit, ordinal, row(&[Some(id), v]));
+    let first = ["1", "2", "4", "5"].iter().map(|id| put(Op::Create, 5, 0, id, Some("x")));
+    write(&mut sink, &schema, first.chain([put(Op::Create, 9, 0, "3", None)]).collect()).await;
+    sink.commit(&progress(&schema, 1, 9)).await.unwrap();
+    let later = vec![
+        put(Op::Update, 9, 1, "2", Some("y")),
+        put(Op::Delete, 9, 2, "4", None),
+        put(Op::Delete, 8, 2, "5", None),
+    ];
+    write(&mut sink, &schema, later).await;
+    sink.commit(&progress(&schema, 2, 10)).await.unwrap();
+    let (mut seen, whole) = (Vec::new(), Scan { schema: schema.clone(), keys: None });
+    let mut each = |row: Row, standing| seen.push((values_of(&row)[0].clone().unwrap(), standing));
+    let position = DeltaInspect::new(config).scan_since(&whole, Position::new(9, 0), &mut each).await.unwrap();
+    seen.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected = [("1", Standing::Below), ("2", Standing::Later), ("3", Standing::Later), ("4", Standing::Gone)];
+    assert_eq!(seen, expected.map(|(id, standing)| (id.to_string(), standing)));
+    assert_eq!(position, Position::end_of(10));
 }

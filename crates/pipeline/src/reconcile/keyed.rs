@@ -1,4 +1,5 @@
-use super::scan::{rows, Differing, Side, Table};
+use super::look::Look;
+use super::scan::{Differing, Side, Table};
 use super::{Comparison, Difference, DriftKey, Phase, Sides, Step};
 use std::collections::{HashMap, HashSet};
 use tidewire_change::{Datum, Result, Row, RowBuilder};
@@ -6,23 +7,40 @@ use tidewire_connector::{Placed, Selection, What};
 use tidewire_flow::Digest;
 
 /// Keys that are looked at in one scan.
-const KEYS_AT_ONCE: usize = 10_000;
+pub(super) const KEYS_AT_ONCE: usize = 10_000;
 /// How often both sides are counted again when they don't have as many rows.
 const COUNTS: u32 = 3;
 
 /// A key that differed in a scan.
-struct Candidate {
-    key: u128,
-    row: Row,
+pub(super) struct Candidate {
+    pub key: u128,
+    pub row: Row,
     /// What the last look saw on both sides, if the source stood still during it.
     last: Option<(Option<Held>, Option<Held>)>,
 }
 
-/// What one side has under a key: the rows' hashes together, and how many rows. More than one is a fault of that side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
-    rows: u128,
-    count: u64,
+/// What one side has under a key. More than one row is a fault of that side.
+type Held = Digest;
+
+impl Candidate {
+    fn new(key: u128, row: Row) -> Candidate {
+        Candidate { key, row, last: None }
+    }
+
+    /// One that changed while the whole was looked at; `held`: by the copy.
+    pub fn moved(key: u128, row: Row, held: Held) -> Candidate {
+        Candidate { key, row, last: Some((None, (held.count > 0).then_some(held))) }
+    }
+
+    /// What the copy had under it.
+    pub fn seen(&self) -> Option<Held> {
+        self.last.and_then(|(_, copy)| copy)
+    }
+
+    /// As if nothing were known of it.
+    pub fn anew(&self) -> Candidate {
+        Candidate::new(self.key, self.row.clone())
+    }
 }
 
 /// What came of candidates.
@@ -33,51 +51,33 @@ struct Settled {
 }
 
 pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<()> {
-    let (mut source, mut sink) = both(sides, table, comparison).await?;
-    let mut differing = Differing::between(&source, &sink);
+    let mut last = look(sides, table, comparison).await?;
+    let mut open = std::mem::take(&mut last.open);
+    let mut differing = Differing::between(&last.source, &last.sink);
     let finer = table.finer(comparison.rows_source).filter(|_| differing.rows() > 0);
     let table = finer.as_ref().unwrap_or(table);
     if finer.is_some() {
-        (source, sink) = both(sides, table, comparison).await?;
-        differing = Differing::between(&source, &sink);
+        last = look(sides, table, comparison).await?;
+        open.append(&mut last.open);
+        differing = Differing::between(&last.source, &last.sink);
     }
     // Buckets whose rows changed between the two scans are often equal at the next: that costs less than looking at their rows.
     while differing.rows() > sides.terms.rows_in_memory as u64 {
         let before = differing.rows();
-        (source, sink) = both(sides, table, comparison).await?;
-        differing.also_in(&Differing::between(&source, &sink));
+        last = look(sides, table, comparison).await?;
+        open.append(&mut last.open);
+        differing.also_in(&Differing::between(&last.source, &last.sink));
         if differing.rows() > before / 2 {
             break;
         }
     }
+    // The rows of differing buckets are looked at one by one below.
+    let mut known = HashSet::new();
+    open.retain(|candidate| !differing.has(table.bucket_of(candidate.key)) && known.insert(candidate.key));
+    judge(sides, table, comparison, open).await?;
     for group in differing.groups(sides.terms.rows_in_memory) {
         let candidates = candidates(sides, table, &group).await?;
-        let settled = settle(sides, table, candidates).await?;
-        comparison.moving += settled.moving;
-        let mut drift = settled.drift;
-        let found = list(table, &drift);
-        if sides.terms.repair && !drift.is_empty() {
-            let after = repair(sides, table, drift).await?;
-            comparison.moving += after.moving;
-            comparison.repaired += found.len() as u64 - after.drift.len() as u64 - after.moving;
-            drift = after.drift;
-        }
-        let still: HashSet<u128> = drift.iter().map(|(c, _)| c.key).collect();
-        for (_, what) in &drift {
-            match what {
-                Difference::Differs => comparison.differing += 1,
-                Difference::Missing => comparison.missing += 1,
-                Difference::Extra => comparison.extra += 1,
-                Difference::Twice => comparison.twice += 1,
-            }
-        }
-        let room = sides.terms.keys_listed.saturating_sub(comparison.keys.len());
-        comparison.keys.extend(
-            found
-                .into_iter()
-                .take(room)
-                .map(|(hash, key)| DriftKey { repaired: sides.terms.repair && !still.contains(&hash), ..key }),
-        );
+        judge(sides, table, comparison, candidates).await?;
     }
     if comparison.twice > 0 {
         comparison.notes.push(format!(
@@ -86,39 +86,70 @@ pub(super) async fn compare(sides: &mut Sides<'_>, table: &Table, comparison: &m
             comparison.twice
         ));
     }
-    count(sides, table, comparison, (source, sink)).await
+    count(sides, table, comparison, last).await
 }
 
-/// The digests of both sides; the sink's of a later moment.
-async fn both(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<(Vec<Digest>, Vec<Digest>)> {
-    let source = sides.digests(Side::Source, table).await?;
-    sides.sink_catches_up(table).await?;
-    let sink = sides.digests(Side::Sink, table).await?;
-    (comparison.rows_source, comparison.rows_sink) = (rows(&source), rows(&sink));
-    Ok((source, sink))
-}
-
-/// Whatever was found key by key, nothing is equal whose rows are not as many, unless they came and went between the scans.
-async fn count(
+/// Settles candidates, and mends what is drift if that is asked for.
+async fn judge(
     sides: &mut Sides<'_>,
     table: &Table,
     comparison: &mut Comparison,
-    mut last: (Vec<Digest>, Vec<Digest>),
+    candidates: Vec<Candidate>,
 ) -> Result<()> {
-    for _ in 0..COUNTS {
-        if comparison.rows_source == comparison.rows_sink || comparison.drift() + comparison.moving > 0 {
-            return Ok(());
+    let settled = settle(sides, table, candidates).await?;
+    comparison.moving += settled.moving;
+    let mut drift = settled.drift;
+    let found = list(table, &drift);
+    if sides.terms.repair && !drift.is_empty() {
+        let after = repair(sides, table, drift).await?;
+        comparison.moving += after.moving;
+        comparison.repaired += found.len() as u64 - after.drift.len() as u64 - after.moving;
+        drift = after.drift;
+    }
+    let still: HashSet<u128> = drift.iter().map(|(c, _)| c.key).collect();
+    for (_, what) in &drift {
+        match what {
+            Difference::Differs => comparison.differing += 1,
+            Difference::Missing => comparison.missing += 1,
+            Difference::Extra => comparison.extra += 1,
+            Difference::Twice => comparison.twice += 1,
         }
-        let (source, sink) = both(sides, table, comparison).await?;
-        let stands_still = last.0 == source && last.1 == sink;
+    }
+    let room = sides.terms.keys_listed.saturating_sub(comparison.keys.len());
+    comparison.keys.extend(
+        found
+            .into_iter()
+            .take(room)
+            .map(|(hash, key)| DriftKey { repaired: sides.terms.repair && !still.contains(&hash), ..key }),
+    );
+    Ok(())
+}
+
+async fn look(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison) -> Result<Look> {
+    let look = sides.look(table).await?;
+    (comparison.rows_source, comparison.rows_sink) = look.rows;
+    Ok(look)
+}
+
+/// Whatever was found key by key, nothing is equal whose rows are not as many, unless they came and went between the scans.
+async fn count(sides: &mut Sides<'_>, table: &Table, comparison: &mut Comparison, mut last: Look) -> Result<()> {
+    for _ in 0..COUNTS {
+        // What stood still is equal, as many rows as it has; what moved was compared by itself.
+        let is_equal = comparison.rows_source == comparison.rows_sink || last.source == last.sink;
+        if is_equal || comparison.drift() + comparison.moving > 0 {
+            break;
+        }
+        let mut now = look(sides, table, comparison).await?;
+        judge(sides, table, comparison, std::mem::take(&mut now.open)).await?;
+        let stands_still = last.stood_still && now.stood_still && last.source == now.source && last.sink == now.sink;
         if stands_still && comparison.rows_source != comparison.rows_sink {
             comparison.missing += comparison.rows_source.saturating_sub(comparison.rows_sink);
             comparison.extra += comparison.rows_sink.saturating_sub(comparison.rows_source);
             comparison.notes.push("the two sides don't have as many rows, and both stand still".to_string());
         }
-        last = (source, sink);
+        last = now;
     }
-    if comparison.rows_source != comparison.rows_sink && comparison.drift() == 0 {
+    if comparison.rows_source != comparison.rows_sink && comparison.drift() + comparison.moving == 0 {
         let note = "rows came and went while the two sides were read; each row that differed was compared by itself";
         comparison.notes.push(note.to_string());
     }
@@ -147,15 +178,15 @@ async fn candidates(sides: &mut Sides<'_>, table: &Table, group: &[u32]) -> Resu
             }
             match at_source.remove(&seen.key) {
                 Some((hash, _)) if hash == seen.row => {}
-                Some((_, row)) => candidates.push(Candidate { key: seen.key, row, last: None }),
+                Some((_, row)) => candidates.push(Candidate::new(seen.key, row)),
                 None => {
                     let row = table.key_row(row, &mut builder);
-                    candidates.push(Candidate { key: seen.key, row, last: None });
+                    candidates.push(Candidate::new(seen.key, row));
                 }
             }
         })
         .await?;
-    candidates.extend(at_source.into_iter().map(|(key, (_, row))| Candidate { key, row, last: None }));
+    candidates.extend(at_source.into_iter().map(|(key, (_, row))| Candidate::new(key, row)));
     Ok(candidates)
 }
 
@@ -220,13 +251,11 @@ async fn look_at(
     Ok(open)
 }
 
-async fn held(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, Held>> {
+pub(super) async fn held(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, Held>> {
     let mut held: HashMap<u128, Held> = HashMap::new();
     sides
         .scan(side, table, Some(keys), |seen, _| {
-            let under_key = held.entry(seen.key).or_default();
-            under_key.rows = under_key.rows.wrapping_add(seen.row);
-            under_key.count += 1;
+            held.entry(seen.key).or_default().add(seen.row);
         })
         .await?;
     Ok(held)

@@ -1,18 +1,20 @@
 //! Proof that a copy equals its source, while changes go on (DESIGN §6).
 //!
 //! ```text
-//!   scan source ─▶ H ─▶ wait: sink ≥ H ─▶ scan sink        digests of buckets of keys, both sides
-//!        equal ─▶ done
+//!   source holds a moment ─▶ scan it ─▶ wait: sink is past it ─▶ scan sink
+//!        rows older than the moment ─▶ digests of buckets of keys, both sides; equal ─▶ done
+//!        rows that changed since    ─▶ taken out of the digests, compared with the source by key
 //!        differing buckets ─▶ scan again, keys and hashes   candidates: keys that differ
 //!        candidates ─▶ looked at by key, again and again    agree, or stand still and differ: drift
 //!        drift ─▶ placed read of the keys ─▶ looked at      repaired, or still drift
 //! ```
 //!
-//! A change that comes between the two scans makes a candidate, never drift: a key is drift only if it differs in two
+//! A change that comes behind the moment makes a candidate, never drift: a key is drift only if it differs in two
 //! looks in a row, in each of which the source had the same row before and after the sink was read.
 
 mod keyed;
 mod keyless;
+mod look;
 mod scan;
 
 use crate::running::Running;
@@ -245,8 +247,12 @@ impl Sides<'_> {
 
     /// Waits until the sink holds everything that had committed at the source at the call, thus what was read before.
     async fn sink_catches_up(&mut self, table: &scan::Table) -> Result<()> {
-        (self.progress)(Step { table: &table.name, phase: Phase::WaitForSink, rows: 0, total: 0 });
         let mark = self.live.mark().await?;
+        self.sink_passes(table, mark).await
+    }
+
+    async fn sink_passes(&mut self, table: &scan::Table, mark: Position) -> Result<()> {
+        (self.progress)(Step { table: &table.name, phase: Phase::WaitForSink, rows: 0, total: 0 });
         let began = Instant::now();
         loop {
             let boundary = match self.sink.holds(&table.schema.table).await? {

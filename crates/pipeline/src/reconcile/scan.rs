@@ -1,7 +1,7 @@
 use super::{Phase, Sides, Step};
 use std::sync::Arc;
-use tidewire_change::{Datum, Error, Result, Row, RowBuilder, Schema};
-use tidewire_connector::Scan;
+use tidewire_change::{Datum, Error, Position, Result, Row, RowBuilder, Schema};
+use tidewire_connector::{Scan, Standing};
 use tidewire_flow::{bucket, key_hash128, key_of, Digest, RowHasher};
 
 const BUCKETS_MIN: u64 = 1 << 8;
@@ -45,7 +45,11 @@ impl Table {
     }
 
     pub fn bucket(&self, seen: Seen) -> u32 {
-        bucket(seen.key, self.buckets)
+        self.bucket_of(seen.key)
+    }
+
+    pub fn bucket_of(&self, key: u128) -> u32 {
+        bucket(key, self.buckets)
     }
 
     /// The row with its key columns alone; the others `Unchanged`.
@@ -68,6 +72,28 @@ impl Sides<'_> {
         mut each: impl FnMut(Seen, &Row) + Send,
     ) -> Result<()> {
         let scan = Scan { schema: table.schema.clone(), keys };
+        self.visit(side, table, scan, None, move |seen, row, _| each(seen, row)).await
+    }
+
+    /// All rows of the sink, with how they stand to a position, and those that were deleted since.
+    pub(super) async fn scan_since(
+        &mut self,
+        table: &Table,
+        since: Position,
+        each: impl FnMut(Seen, &Row, Standing) + Send,
+    ) -> Result<()> {
+        let scan = Scan { schema: table.schema.clone(), keys: None };
+        self.visit(Side::Sink, table, scan, Some(since), each).await
+    }
+
+    async fn visit(
+        &mut self,
+        side: Side,
+        table: &Table,
+        scan: Scan,
+        since: Option<Position>,
+        mut each: impl FnMut(Seen, &Row, Standing) + Send,
+    ) -> Result<()> {
         let (inspect, phase) = match (side, &scan.keys) {
             (Side::Source, None) => (&mut *self.source, Phase::ScanSource),
             (Side::Sink, None) => (&mut *self.sink, Phase::ScanSink),
@@ -79,12 +105,12 @@ impl Sides<'_> {
         let (mut key, mut rows, mut fault) = (Vec::new(), 0, None);
         let keyed = !table.schema.key_columns().is_empty();
         let progress = &mut *self.progress;
-        let mut visit = |row: Row| {
+        let mut visit = |row: Row, standing| {
             if fault.is_some() {
                 return;
             }
             match see(&mut hasher, &table.schema, keyed, &row, &mut key) {
-                Ok(seen) => each(seen, &row),
+                Ok(seen) => each(seen, &row, standing),
                 Err(error) => fault = Some(error),
             }
             rows += 1;
@@ -92,7 +118,10 @@ impl Sides<'_> {
                 progress(Step { table: &table.name, phase, rows, total });
             }
         };
-        inspect.scan(&scan, &mut visit).await?;
+        match since {
+            Some(since) => inspect.scan_since(&scan, since, &mut visit).await?,
+            None => inspect.scan(&scan, &mut |row| visit(row, Standing::Below)).await?,
+        };
         progress(Step { table: &table.name, phase, rows, total });
         match fault {
             Some(error) => Err(Error::context(
@@ -147,9 +176,13 @@ impl Differing {
         self.0.iter().map(|(_, rows)| rows).sum()
     }
 
+    pub fn has(&self, bucket: u32) -> bool {
+        self.0.binary_search_by_key(&bucket, |(index, _)| *index).is_ok()
+    }
+
     /// Those that differ in `other`, too. A bucket that was equal once is equal.
     pub fn also_in(&mut self, other: &Differing) {
-        self.0.retain(|(index, _)| other.0.binary_search_by_key(index, |(index, _)| *index).is_ok());
+        self.0.retain(|(index, _)| other.has(*index));
     }
 
     /// In groups of at most about `rows` rows.

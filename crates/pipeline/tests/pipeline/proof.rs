@@ -2,7 +2,7 @@
 
 use crate::support::bus::MemoryBus;
 use crate::support::sink::Store;
-use crate::support::source::World;
+use crate::support::source::{Moments, World};
 use crate::support::{caught_up, config, row, schema, Log, TestClock};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
@@ -20,8 +20,13 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
+        Bench::with(Moments::Exact).await
+    }
+
+    async fn with(moments: Moments) -> Self {
         let log = Log::default();
-        let (world, bus, store) = (World::new(&log), MemoryBus::new(&log), Store::new("lake", &log));
+        let world = World { moments, ..World::new(&log) };
+        let (bus, store) = (MemoryBus::new(&log), Store::new("lake", &log));
         world.add_table("orders");
         world.add_table("heap");
         let mut spec = SinkSpec::new("lake", store.sink(), bus.reader("lake"));
@@ -66,9 +71,17 @@ async fn equal_copies_are_found_equal_in_one_scan_of_each_side() {
     assert!(!bench.phases.contains(&Phase::LookAgain));
 }
 
+const EVERY_KIND: [Moments; 4] = [Moments::Exact, Moments::None, Moments::TooLow, Moments::TooHigh];
+
 #[tokio::test(start_paused = true)]
 async fn planted_drift_is_found_key_by_key_and_a_repair_mends_it() {
-    let mut bench = Bench::new().await;
+    for moments in EVERY_KIND {
+        planted_drift(moments).await;
+    }
+}
+
+async fn planted_drift(moments: Moments) {
+    let mut bench = Bench::with(moments).await;
     bench.fill(5000).await;
     bench.store.spoil("orders", 7, Some(row(7, "spoilt")));
     bench.store.spoil("orders", 4711, None);
@@ -133,7 +146,13 @@ async fn load(world: World, stop: Arc<AtomicBool>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_live_stream_of_changes_is_not_taken_for_drift_and_drift_is_found_in_it() {
-    let mut bench = Bench::new().await;
+    for moments in EVERY_KIND {
+        drift_in_a_live_stream(moments).await;
+    }
+}
+
+async fn drift_in_a_live_stream(moments: Moments) {
+    let mut bench = Bench::with(moments).await;
     bench.fill(2000).await;
     bench.store.spoil("orders", 1900, Some(row(1900, "spoilt")));
     let stop = Arc::new(AtomicBool::new(false));
@@ -150,6 +169,39 @@ async fn a_live_stream_of_changes_is_not_taken_for_drift_and_drift_is_found_in_i
     load.await.unwrap();
     caught_up(&bench.running).await;
     assert_eq!(bench.compare("orders", Terms::default()).await.unwrap().verdict, Verdict::Equal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_is_read_once_on_each_side_however_many_of_its_rows_change_meanwhile() {
+    let mut bench = Bench::new().await;
+    bench.fill(2000).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn(load(bench.world.clone(), stop.clone()));
+    for _ in 0..10 {
+        bench.phases.clear();
+        let found = bench.compare("orders", Terms::default()).await.unwrap();
+        assert_eq!(found.verdict, Verdict::Equal, "{found:?}");
+        let whole = |phase| bench.phases.iter().filter(|p| **p == phase).count();
+        assert_eq!((whole(Phase::ScanSource), whole(Phase::ScanSink)), (1, 1), "{:?}", bench.phases);
+    }
+    stop.store(true, SeqCst);
+    load.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spoilt_row_among_those_that_change_is_found_whether_memory_holds_them_or_not() {
+    for (moments, rows_in_memory) in [(Moments::TooLow, 200_000), (Moments::TooLow, 100), (Moments::Exact, 1)] {
+        let mut bench = Bench::with(moments).await;
+        bench.fill(2000).await;
+        bench.store.spoil("orders", 3, Some(row(3, "spoilt")));
+        bench.store.spoil("orders", 30, None);
+        bench.store.spoil("orders", 3000, Some(row(3000, "never was")));
+        let found = bench.compare("orders", Terms { rows_in_memory, ..Terms::default() }).await.unwrap();
+        assert_eq!((found.differing, found.missing, found.extra, found.moving), (1, 1, 1, 0), "{moments:?}");
+        assert_eq!((found.rows_source, found.rows_sink), (2000, 2000));
+        let found = bench.compare("orders", Terms { rows_in_memory, ..repair() }).await.unwrap();
+        assert_eq!((found.verdict, found.repaired), (Verdict::Repaired, 3), "{moments:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,28 +1,34 @@
 //! Reads tables as they are, for reconcile: a source database, or the replica tables of a sink.
 
-use super::follow::{comparisons, from_json, is_value_error, told_for};
+mod place;
+
+use self::place::{copy_out, source_rows, Place};
+use super::follow::{from_json, told_for};
 use super::ledger::{value, Owner};
 use super::names::{self, DELETED};
 use super::shape::{qualified, Shape};
 use super::{Config, PATIENCE};
 use crate::catalog;
-use crate::source::{self, publication, CopyDecoder};
+use crate::source::{self, publication};
 use crate::types::{TypeMap, TYPES_SQL};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidewire_change::{Datum, Error, Position, Result, Row, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Scan};
-use tidewire_flow::key_of;
+use std::time::Duration;
+use tidewire_change::{Error, Position, Result, Row, Schema, TableName};
+use tidewire_connector::{BoxFuture, Inspect, Scan, Standing};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, Mode, Watch};
 
-/// Keys that are looked up by one statement.
-const KEYS_AT_ONCE: usize = 1000;
+/// How long what has committed may take to become visible before a moment is held all the same, and the pace of looking.
+const VISIBLE_WITHIN: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Looks at the tables of one side. Connects when it is first asked, and again after an error.
 pub struct PostgresInspect {
     connection: tidewire_pgwire::Config,
     side: Side,
     open: Option<(Connection, Watch)>,
+    /// A transaction is open there that sees this table at this position.
+    held: Option<(TableName, Position)>,
 }
 
 enum Side {
@@ -34,13 +40,14 @@ impl PostgresInspect {
     /// The source: any table that the user may read, with the columns that the source's publication publishes.
     pub fn source(config: &source::Config) -> Self {
         let side = Side::Source { publication: config.publication_name() };
-        PostgresInspect { connection: config.connection.clone(), side, open: None }
+        PostgresInspect { connection: config.connection.clone(), side, open: None, held: None }
     }
 
     /// The replica tables of a sink.
     pub fn sink(config: Config) -> Self {
         let owner = Owner { pipeline: config.pipeline, sink: config.sink };
-        PostgresInspect { connection: config.connection, side: Side::Sink { owner, schema: config.schema }, open: None }
+        let side = Side::Sink { owner, schema: config.schema };
+        PostgresInspect { connection: config.connection, side, open: None, held: None }
     }
 
     /// The connection is taken out while it is used and put back when all went well.
@@ -53,17 +60,58 @@ impl PostgresInspect {
         Ok((connection, watch))
     }
 
-    async fn scan_table(&mut self, scan: &Scan, each: &mut (dyn FnMut(Row) + Send)) -> Result<Position> {
+    /// An error loses the connection, and with it what is held.
+    async fn scan_table(&mut self, scan: &Scan, what: &mut What<'_>) -> Result<Position> {
+        if self.held.as_ref().is_some_and(|(table, _)| *table != scan.schema.table) {
+            self.end_hold().await?;
+        }
+        let held = self.held.take();
         let (mut connection, watch) = self.connection().await?;
         let looking = async {
-            let position = self.side.scan(&mut connection, scan, each).await;
-            let position = position.map_err(|error| told_for(error, &scan.schema))?;
-            connection.execute("COMMIT").await?;
+            let looked = async {
+                let (position, table) = match &held {
+                    Some((_, position)) => (*position, self.side.target(&scan.schema)?),
+                    None => self.side.begin(&mut connection, &scan.schema).await?,
+                };
+                self.side.scan(&mut connection, scan, table, what).await?;
+                Ok(position)
+            };
+            let position = looked.await.map_err(|error| told_for(error, &scan.schema))?;
+            if held.is_none() {
+                connection.execute("COMMIT").await?;
+            }
             Ok(position)
         };
         let position = watch.over(looking).await?;
         self.open = Some((connection, watch));
+        self.held = held;
         Ok(position)
+    }
+
+    async fn hold_table(&mut self, schema: &Schema) -> Result<Option<Position>> {
+        if matches!(self.side, Side::Sink { .. }) {
+            return Ok(None);
+        }
+        self.end_hold().await?;
+        let (mut connection, watch) = self.connection().await?;
+        let holding = async {
+            let since = seen_below(&mut connection).await?;
+            let begun = self.side.begin(&mut connection, schema).await.map_err(|error| told_for(error, schema));
+            begun.map(|(position, _)| (since, position))
+        };
+        let (since, position) = watch.over(holding).await?;
+        self.open = Some((connection, watch));
+        self.held = Some((schema.table.clone(), position));
+        Ok(Some(since))
+    }
+
+    async fn end_hold(&mut self) -> Result<()> {
+        if self.held.take().is_some() {
+            let (mut connection, watch) = self.connection().await?;
+            watch.over(connection.execute("COMMIT")).await?;
+            self.open = Some((connection, watch));
+        }
+        Ok(())
     }
 
     async fn all_schemas(&mut self) -> Result<Vec<Arc<Schema>>> {
@@ -80,7 +128,24 @@ impl Inspect for PostgresInspect {
         scan: &'a Scan,
         each: &'a mut (dyn FnMut(Row) + Send),
     ) -> BoxFuture<'a, Result<Position>> {
-        Box::pin(self.scan_table(scan, each))
+        Box::pin(async move { self.scan_table(scan, &mut What::Live(each)).await })
+    }
+
+    fn hold<'a>(&'a mut self, schema: &'a Arc<Schema>) -> BoxFuture<'a, Result<Option<Position>>> {
+        Box::pin(self.hold_table(schema))
+    }
+
+    fn let_go(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.end_hold())
+    }
+
+    fn scan_since<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        since: Position,
+        each: &'a mut (dyn FnMut(Row, Standing) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        Box::pin(async move { self.scan_table(scan, &mut What::Since(since, each)).await })
     }
 
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>> {
@@ -88,22 +153,14 @@ impl Inspect for PostgresInspect {
     }
 }
 
-fn missing_in_sink(schema: &Schema) -> Error {
-    Error::lost(format!("the replica table of {} isn't there", schema.table)).on_table(&schema.table)
+/// What a scan tells, and whom.
+enum What<'a> {
+    Live(&'a mut (dyn FnMut(Row) + Send)),
+    Since(Position, &'a mut (dyn FnMut(Row, Standing) + Send)),
 }
 
-/// One table as this side has it.
-struct Place {
-    /// Qualified and quoted.
-    table: String,
-    /// As it stands after FROM.
-    from: String,
-    /// The wanted columns, as they stand after SELECT.
-    columns: Vec<String>,
-    /// Names of the key columns.
-    key: Vec<String>,
-    /// Which rows are live.
-    live: String,
+fn missing_in_sink(schema: &Schema) -> Error {
+    Error::lost(format!("the replica table of {} isn't there", schema.table)).on_table(&schema.table)
 }
 
 impl Side {
@@ -120,30 +177,49 @@ impl Side {
         from_json(&value(connection, &sql).await?.unwrap_or_default())
     }
 
+    fn target(&self, schema: &Schema) -> Result<String> {
+        Ok(match self {
+            Side::Source { .. } => qualified(&schema.table.schema, &schema.table.name),
+            Side::Sink { schema: into, .. } => Shape::of(schema, into.as_deref())?.target(),
+        })
+    }
+
+    /// Begins a transaction that sees one moment; returns that moment's position and the table's name.
+    async fn begin(&self, connection: &mut Connection, schema: &Schema) -> Result<(Position, String)> {
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        // Before the snapshot is taken: a TRUNCATE that commits between snapshot and reading would show an empty table.
+        let table = self.target(schema)?;
+        let locked = connection.execute(&format!("LOCK TABLE {table} IN ACCESS SHARE MODE")).await;
+        locked.map_err(|error| match (self, sqlstate(&error)) {
+            (Side::Sink { .. }, Some("42P01" | "3F000")) => missing_in_sink(schema).caused_by(error),
+            _ => error,
+        })?;
+        Ok((self.position(connection).await?, table))
+    }
+
     async fn scan(
         &self,
         connection: &mut Connection,
         scan: &Scan,
-        each: &mut (dyn FnMut(Row) + Send),
-    ) -> Result<Position> {
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-        // Before the snapshot is taken: a TRUNCATE that commits between snapshot and reading would show an empty table.
-        let table = match self {
-            Side::Source { .. } => qualified(&scan.schema.table.schema, &scan.schema.table.name),
-            Side::Sink { schema, .. } => Shape::of(&scan.schema, schema.as_deref())?.target(),
-        };
-        let locked = connection.execute(&format!("LOCK TABLE {table} IN ACCESS SHARE MODE")).await;
-        locked.map_err(|error| match (self, sqlstate(&error)) {
-            (Side::Sink { .. }, Some("42P01" | "3F000")) => missing_in_sink(&scan.schema).caused_by(error),
-            _ => error,
-        })?;
-        let position = self.position(connection).await?;
+        table: String,
+        what: &mut What<'_>,
+    ) -> Result<()> {
         let place = self.place(connection, &scan.schema, table).await?;
-        match &scan.keys {
-            None => copy_out(connection, &place.select(""), scan.schema.columns.len(), each).await?,
-            Some(keys) => place.scan_keys(connection, &scan.schema, keys, each).await?,
+        let columns = scan.schema.columns.len();
+        match (what, &scan.keys) {
+            (What::Live(each), None) => copy_out(connection, &place.select("", &place.live), columns, each).await,
+            (What::Live(each), Some(keys)) => place.scan_keys(connection, &scan.schema, keys, each).await,
+            (What::Since(_, each), _) if matches!(self, Side::Source { .. }) => {
+                let mut each = |row: Row| each(row, Standing::Below);
+                copy_out(connection, &place.select("", &place.live), columns, &mut each).await
+            }
+            (What::Since(since, each), _) => {
+                for (standing, sql) in place.select_since(*since) {
+                    copy_out(connection, &sql, columns, &mut |row: Row| each(row, standing)).await?;
+                }
+                Ok(())
+            }
         }
-        Ok(position)
     }
 
     /// The snapshot's position. The first statement of the transaction: it takes the snapshot, then evaluates.
@@ -187,136 +263,25 @@ impl Side {
     }
 }
 
-/// What holds the table's rows, as it stands after FROM. Rows of children that inherit are other tables' rows; those of
-/// partitions are the root's, but for foreign and unlogged ones: they aren't followed.
-async fn source_rows(connection: &mut Connection, schema: &Schema, table: &str) -> Result<String> {
-    let sql = format!(
-        "SELECT json_build_object('partitioned', r.relkind = 'p',
-            'followed', coalesce((SELECT json_agg(format('%I.%I', n.nspname, c.relname)) FROM pg_partition_tree(r.oid) p
-                JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE p.isleaf AND c.relkind = 'r' AND c.relpersistence = 'p'), '[]'),
-            'leaves', (SELECT count(*) FROM pg_partition_tree(r.oid) p WHERE p.isleaf AND p.relid <> r.oid))
-           FROM pg_class r WHERE r.oid = {}::regclass",
-        quote_literal(table)
-    );
-    let found: Leaves = from_json(&value(connection, &sql).await?.unwrap_or_default())?;
-    if !found.partitioned {
-        return Ok(format!("ONLY {table}"));
+/// A position below which everything that committed is visible from now on. A commit is in the log before others see it; who is
+/// still on the way then has a transaction of before. One that stays open for long can't be told from those: it isn't waited for.
+async fn seen_below(connection: &mut Connection) -> Result<Position> {
+    let lsn = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                       ELSE pg_current_wal_insert_lsn() END - '0/0')::bigint";
+    let lsn = whole_number(connection, lsn).await?;
+    let next = whole_number(connection, "SELECT txid_snapshot_xmax(txid_current_snapshot())").await?;
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < VISIBLE_WITHIN
+        && whole_number(connection, "SELECT txid_snapshot_xmin(txid_current_snapshot())").await? < next
+    {
+        tokio::time::sleep(LOOK).await;
     }
-    if found.followed.len() == found.leaves {
-        return Ok(table.to_owned());
-    }
-    let columns: Vec<String> = schema.columns.iter().map(|c| quote_ident(&c.name)).collect();
-    let columns = columns.join(", ");
-    let mut parts: Vec<String> =
-        found.followed.iter().map(|leaf| format!("SELECT {columns} FROM ONLY {leaf}")).collect();
-    if parts.is_empty() {
-        parts.push(format!("SELECT {columns} FROM {table} WHERE false"));
-    }
-    Ok(format!("({})", parts.join(" UNION ALL ")))
+    Ok(Position::new(lsn, 0))
 }
 
-#[derive(serde::Deserialize)]
-struct Leaves {
-    partitioned: bool,
-    followed: Vec<String>,
-    leaves: usize,
-}
-
-impl Place {
-    fn select(&self, join: &str) -> String {
-        format!("COPY (SELECT {} FROM {} AS t{join} WHERE {}) TO STDOUT", self.columns.join(", "), self.from, self.live)
-    }
-
-    async fn scan_keys(
-        &self,
-        connection: &mut Connection,
-        schema: &Schema,
-        keys: &[Row],
-        each: &mut (dyn FnMut(Row) + Send),
-    ) -> Result<()> {
-        let names: Vec<&str> = self.key.iter().map(String::as_str).collect();
-        let compared = comparisons(connection, &self.table, &names).await?;
-        if names.is_empty() || compared.len() != names.len() {
-            return Err(Error::schema(format!("{} hasn't the key columns that were asked for", schema.table)));
-        }
-        let values = literals(schema, keys)?;
-        let on: Vec<String> = compared
-            .iter()
-            .enumerate()
-            .map(|(i, c)| format!("t.{} {} keys.k{i}", quote_ident(&self.key[i]), c.operator))
-            .collect();
-        let columns: Vec<String> = (0..compared.len()).map(|i| format!("k{i}")).collect();
-        let mut waiting: Vec<&[Vec<String>]> = values.chunks(KEYS_AT_ONCE).rev().collect();
-        // Several spellings of one key (citext) find the same row.
-        let mut seen = HashSet::new();
-        let mut once = |row: Row| {
-            if seen.insert(row.encoded().clone()) {
-                each(row);
-            }
-        };
-        while let Some(part) = waiting.pop() {
-            let rows = part.iter().map(|key| {
-                let typed = key.iter().zip(&compared).map(|(text, c)| format!("{text}::{}", c.ty));
-                format!("({})", typed.collect::<Vec<_>>().join(", "))
-            });
-            let rows: Vec<String> = rows.collect();
-            let join =
-                format!(" JOIN (VALUES {}) AS keys({}) ON {}", rows.join(", "), columns.join(", "), on.join(" AND "));
-            connection.execute("SAVEPOINT tidewire_keys").await?;
-            match copy_out(connection, &self.select(&join), schema.columns.len(), &mut once).await {
-                // A key that this side's type can't even hold isn't there. Casts fail before the first row comes.
-                Err(error) if is_value_error(&error) => {
-                    connection.execute("ROLLBACK TO SAVEPOINT tidewire_keys").await?;
-                    if part.len() > 1 {
-                        let (first, rest) = part.split_at(part.len() / 2);
-                        waiting.extend([rest, first]);
-                    }
-                }
-                done => done?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The keys as SQL text, each once: of those that are equal, but written differently, the first.
-fn literals(schema: &Schema, keys: &[Row]) -> Result<Vec<Vec<String>>> {
-    let mut seen = HashSet::with_capacity(keys.len());
-    let mut literals = Vec::with_capacity(keys.len());
-    for key in keys {
-        let texts = schema.key_columns().iter().map(|i| match key.get(*i as usize) {
-            Some(Datum::Text(text)) => std::str::from_utf8(text).ok().map(quote_literal),
-            _ => None,
-        });
-        let texts = texts.collect::<Option<Vec<String>>>();
-        let texts = texts.ok_or_else(|| Error::bug(format!("a key of {} without its columns", schema.table)))?;
-        let mut canonical = Vec::new();
-        if key_of(schema, key, &mut canonical).is_err() {
-            // A text that the type doesn't print is only equal to itself.
-            canonical = texts.join(",").into_bytes();
-        }
-        if seen.insert(canonical) {
-            literals.push(texts);
-        }
-    }
-    Ok(literals)
-}
-
-async fn copy_out(
-    connection: &mut Connection,
-    sql: &str,
-    columns: usize,
-    each: &mut (dyn FnMut(Row) + Send),
-) -> Result<()> {
-    let mut decoder = CopyDecoder::new(columns);
-    let mut copy = connection.copy_out(sql).await?;
-    while let Some(chunk) = copy.next().await? {
-        for line in chunk.rows() {
-            each(decoder.row(line)?);
-        }
-    }
-    Ok(())
+async fn whole_number(connection: &mut Connection, sql: &str) -> Result<u64> {
+    let text = value(connection, sql).await?.unwrap_or_default();
+    text.parse().map_err(|_| Error::malformed(format!("the server answers {text:?} where a number is due")))
 }
 
 async fn source_schemas(connection: &mut Connection, publication: &str) -> Result<Vec<Arc<Schema>>> {

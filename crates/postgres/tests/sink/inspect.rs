@@ -3,7 +3,7 @@
 use crate::bench::*;
 use std::sync::Arc;
 use tidewire_change::{Datum, ErrorKind, Key, Position, Progress, Row, Schema};
-use tidewire_connector::{Inspect, Scan, Sink};
+use tidewire_connector::{Inspect, Scan, Sink, Standing};
 use tidewire_postgres::sink::PostgresInspect;
 
 async fn scan(inspect: &mut PostgresInspect, schema: &Arc<Schema>, keys: Option<Vec<Row>>) -> (Vec<Row>, Position) {
@@ -120,4 +120,72 @@ async fn a_table_that_is_not_there_is_told_and_the_next_scan_works() {
     assert!(scan(&mut inspect, &t, None).await.0.is_empty());
     let mut sink = PostgresInspect::sink(db.config());
     assert!(sink.schemas().await.unwrap().is_empty(), "a target that no sink has written to");
+}
+
+#[tokio::test]
+async fn a_source_holds_its_moment_until_it_lets_go_and_tells_what_lies_below_it() {
+    let db = Db::new("inspect_held");
+    db.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'); CREATE TABLE other (id int PRIMARY KEY)");
+    let mut inspect = PostgresInspect::source(&db.source());
+    let t = schema("t", &[("id", "integer"), ("v", "text")], Key::Columns(vec![0]));
+    let other = schema("other", &[("id", "integer")], Key::Columns(vec![0]));
+    let since = inspect.hold(&t).await.unwrap().expect("PostgreSQL has snapshots");
+    let change = "UPDATE t SET v = 'new'; DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (3, 'c'); INSERT INTO other VALUES (1)";
+    db.sql(change);
+    let commit: u64 = db.sql("SELECT pg_current_wal_insert_lsn() - '0/0'").parse().unwrap();
+    assert!(since.commit < commit && since.ordinal == 0);
+    let old = [row(&["1", "a"]), row(&["2", "b"])];
+    let (rows, position) = scan(&mut inspect, &t, None).await;
+    assert_eq!(rows, old);
+    assert!(position >= since && position.commit < commit, "{since} {position}");
+    // By key, a key that can't be read among them, and again as a whole: still the same moment.
+    let keys = ["2", "3", "no number"].map(|id| row(&[id, "~"])).to_vec();
+    assert_eq!(scan(&mut inspect, &t, Some(keys)).await.0, old[1..]);
+    assert_eq!(scan(&mut inspect, &t, None).await, (old.to_vec(), position));
+    inspect.let_go().await.unwrap();
+    assert_eq!(scan(&mut inspect, &t, None).await.0, [row(&["1", "new"]), row(&["3", "c"])]);
+    // Another table is never read in it.
+    inspect.hold(&t).await.unwrap();
+    db.sql("INSERT INTO other VALUES (2)");
+    assert_eq!(scan(&mut inspect, &other, None).await.0.len(), 2);
+    let idle = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' AND datname = current_database()";
+    assert_eq!(db.sql(idle), "0");
+}
+
+#[tokio::test]
+async fn a_moment_does_not_wait_for_a_transaction_that_stays_open() {
+    let db = Db::new("inspect_open");
+    db.sql("CREATE TABLE t (id int PRIMARY KEY)");
+    let mut other = tidewire_pgwire::Connection::connect(&db.connection(), tidewire_pgwire::Mode::Sql).await.unwrap();
+    other.execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+    let mut inspect = PostgresInspect::source(&db.source());
+    let t = schema("t", &[("id", "integer")], Key::Columns(vec![0]));
+    assert!(inspect.hold(&t).await.unwrap().is_some());
+    assert!(scan(&mut inspect, &t, None).await.0.is_empty());
+}
+
+#[tokio::test]
+async fn a_replica_tells_which_rows_came_or_went_since_a_position() {
+    let db = Db::new("inspect_since");
+    let mut sink = db.sink().await;
+    let t = orders();
+    let written = [("1", 5), ("2", 5), ("3", 9), ("4", 5), ("5", 5)];
+    apply(&mut sink, written.iter().map(|(id, at)| change(&t, 'c', (*at, 0), &[id, "x", "1.00"])).collect()).await;
+    let later = vec![
+        change(&t, 'u', (9, 1), &["2", "y", "1.00"]),
+        change(&t, 'd', (9, 2), &["4", "~", "~"]),
+        change(&t, 'd', (8, 2), &["5", "~", "~"]),
+    ];
+    apply(&mut sink, later).await;
+    let mut inspect = PostgresInspect::sink(db.config());
+    let mut seen = Vec::new();
+    let whole = Scan { schema: t.clone(), keys: None };
+    let id = |row: &Row| match row.get(0) {
+        Some(Datum::Text(id)) => String::from_utf8(id.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    inspect.scan_since(&whole, Position::new(9, 0), &mut |row, standing| seen.push((id(&row), standing))).await.unwrap();
+    seen.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected = [("1", Standing::Below), ("2", Standing::Later), ("3", Standing::Later), ("4", Standing::Gone)];
+    assert_eq!(seen, expected.map(|(id, standing)| (id.to_string(), standing)));
 }

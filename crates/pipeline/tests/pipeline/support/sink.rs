@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidewire_change::{Datum, Error, Op, Position, Progress, Result, Row, Schema};
-use tidewire_connector::{BoxFuture, Inspect, Scan, Sink, SinkStatus, TableBatch, Written};
+use tidewire_connector::{BoxFuture, Inspect, Scan, Sink, SinkStatus, Standing, TableBatch, Written};
 use tidewire_flow::passes;
 
 /// A place that holds copies of tables; it outlives the sinks that write to it.
@@ -204,6 +204,31 @@ impl Inspect for Store {
             let wanted: Option<Vec<i64>> = scan.keys.as_ref().map(|keys| keys.iter().map(id_of).collect());
             let rows = self.rows(&scan.schema.table.name);
             rows.into_iter().filter(|r| wanted.as_ref().is_none_or(|w| w.contains(&id_of(r)))).for_each(each);
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            Ok(self.progress().boundary.position)
+        })
+    }
+
+    fn scan_since<'a>(
+        &'a mut self,
+        scan: &'a Scan,
+        since: Position,
+        each: &'a mut (dyn FnMut(Row, Standing) + Send),
+    ) -> BoxFuture<'a, Result<Position>> {
+        Box::pin(async move {
+            let rows = self.inner.lock().unwrap().rows.clone();
+            let others = vec![Datum::Null; scan.schema.columns.len() - 1];
+            for ((_, key), (at, row)) in rows.into_iter().filter(|((t, _), _)| *t == scan.schema.table.name) {
+                match (row, at >= since) {
+                    (Some(row), true) => each(row, Standing::Later),
+                    (Some(row), false) => each(row, Standing::Below),
+                    (None, true) => {
+                        let key = std::iter::once(Datum::Text(&key));
+                        each(Row::from_datums(key.chain(others.iter().copied())), Standing::Gone);
+                    }
+                    (None, false) => {}
+                }
+            }
             tokio::time::sleep(Duration::from_millis(3)).await;
             Ok(self.progress().boundary.position)
         })

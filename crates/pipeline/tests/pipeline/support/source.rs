@@ -21,7 +21,21 @@ pub struct World {
     pub budget: Option<Budget>,
     /// The sink is on the same server: a new log begins when it has no open transaction there.
     pub shares_its_server: bool,
+    pub moments: Moments,
+    /// Rows as they were in the moment that is held.
+    held: Option<BTreeMap<String, BTreeMap<Vec<u8>, Row>>>,
     began: Instant,
+}
+
+/// Can it hold moments, and what does it say of them?
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moments {
+    None,
+    Exact,
+    /// All rows count as changed since.
+    TooLow,
+    /// What was changed since counts as seen.
+    TooHigh,
 }
 
 #[derive(Default)]
@@ -54,6 +68,8 @@ impl World {
             part: usize::MAX,
             budget: None,
             shares_its_server: false,
+            moments: Moments::Exact,
+            held: None,
             began: Instant::now(),
         }
     }
@@ -353,8 +369,10 @@ impl Inspect for World {
     ) -> BoxFuture<'a, Result<Position>> {
         Box::pin(async move {
             let (rows, position) = {
-                let rows = self.rows(&scan.schema.table.name);
                 let inner = self.inner.lock().unwrap();
+                let tables = self.held.as_ref().unwrap_or(&inner.rows);
+                let rows: Vec<Row> =
+                    tables.get(&scan.schema.table.name).map(|t| t.values().cloned().collect()).unwrap_or_default();
                 (rows, Position::end_of(inner.transactions.last().map_or(0, |t| t.commit)))
             };
             let wanted: Option<Vec<i64>> = scan.keys.as_ref().map(|keys| keys.iter().map(id_of).collect());
@@ -363,6 +381,23 @@ impl Inspect for World {
             tokio::time::sleep(std::time::Duration::from_millis(3)).await;
             Ok(position)
         })
+    }
+
+    fn hold<'a>(&'a mut self, _: &'a Arc<Schema>) -> BoxFuture<'a, Result<Option<Position>>> {
+        let inner = self.inner.lock().unwrap();
+        let since = match self.moments {
+            Moments::None => None,
+            Moments::Exact => Some(Position::new(inner.next_commit(), 0)),
+            Moments::TooLow => Some(Position::ZERO),
+            Moments::TooHigh => Some(Position::new(u64::MAX, 0)),
+        };
+        self.held = since.map(|_| inner.rows.clone());
+        Box::pin(async move { Ok(since) })
+    }
+
+    fn let_go(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.held = None;
+        Box::pin(async { Ok(()) })
     }
 
     fn schemas(&mut self) -> BoxFuture<'_, Result<Vec<Arc<Schema>>>> {
