@@ -128,7 +128,7 @@ def check(binary, pg, folder):
     run.call("reconcile", run.config)
     second = of_tidewire(run)
     work(url, 2, 13)
-    print(run.call("offsets", "export", run.config, "--to", engine.offsets, "--form", "engine", "--connector", "inventory", "--server", "shop").strip())
+    print(run.call("offsets", "export", run.config, "--to", engine.offsets, "--force", "--form", "engine", "--connector", "inventory", "--server", "shop").strip())
     work(url, 2, 15)
     third = engine.read(4 * 60)
     rows = {}

@@ -98,6 +98,15 @@ impl Error {
         self
     }
 
+    /// The same in other words: `say` gets each text of it.
+    pub fn retold(mut self, say: impl Fn(&str) -> String) -> Self {
+        let facts = &mut *self.0;
+        facts.message = say(&facts.message);
+        facts.context.iter_mut().for_each(|context| *context = say(context));
+        facts.hint = facts.hint.take().map(|hint| say(&hint));
+        self
+    }
+
     /// The one change that this error is about.
     pub fn at(mut self, position: Position) -> Self {
         self.0.position = Some(position);
@@ -176,6 +185,14 @@ mod tests {
         assert_eq!(again.to_string(), error.to_string());
         assert_eq!((again.kind(), again.table()), (ErrorKind::Schema, Some("s.t")));
         assert_eq!(again.position(), Some(Position::new(7, 1)));
+    }
+
+    #[test]
+    fn an_error_retold_is_so_in_all_its_words() {
+        let error = Error::invalid("a.b is wrong").context("reading a.b").hint("set a.b").on_table("a.b");
+        let retold = error.retold(|text| text.replace("a.b", "c"));
+        assert_eq!(retold.to_string(), "reading c: c is wrong — set c");
+        assert_eq!(retold.table(), Some("a.b"));
     }
 
     #[test]

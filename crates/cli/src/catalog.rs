@@ -1,6 +1,7 @@
 //! The only file that names adapters: from configuration to parts that are plugged together.
 
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind};
+use crate::local;
 use crate::secret::Secret;
 use lake::delta_config;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource
 
 mod again;
 mod bus;
+mod fits;
 mod lake;
 mod named;
 mod registry_topic;
@@ -27,6 +29,7 @@ mod topics;
 
 pub use again::again;
 pub use bus::{cluster, lag, messages, note, starts, SinkLag};
+pub use fits::unfit;
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use named::unknown_names;
 pub use registry_topic::RegistryTopic;
@@ -95,7 +98,13 @@ fn name_instance(config: &Config, of_bus: Option<String>) -> Result<()> {
 }
 
 fn connection(url: &Secret) -> Result<pgwire::Config> {
-    pgwire::Config::parse(url.reveal())
+    let config = pgwire::Config::parse(url.reveal())?;
+    for (key, file) in
+        [("sslrootcert", &config.ssl_root_cert), ("sslcert", &config.ssl_cert), ("sslkey", &config.ssl_key)]
+    {
+        file.as_ref().map_or(Ok(()), |file| local::is_readable(key, file))?;
+    }
+    Ok(config)
 }
 
 fn source_config(config: &Config, budget: Budget) -> Result<postgres_source::Config> {

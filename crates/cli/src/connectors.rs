@@ -32,8 +32,7 @@ impl Connectors {
         let kafka = match &args.kafka {
             None => String::new(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|e| Error::invalid(format!("can't read {}: {e}", path.display())))?;
+                let text = crate::local::text(path)?;
                 text.lines().map(|line| format!("    {line}\n")).collect()
             }
         };

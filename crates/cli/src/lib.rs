@@ -10,6 +10,7 @@ mod connector;
 mod connectors;
 mod demo;
 mod exit;
+mod local;
 mod memory;
 mod offsets;
 mod progress;

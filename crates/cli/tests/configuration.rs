@@ -64,3 +64,52 @@ fn status_of_nothing_says_so_and_ends_with_3() {
     let told = place.tidewire(&["status"], &[]).is(3).says("tidewire-data");
     assert!(!told.out.contains("not running"), "{}", told.out);
 }
+
+#[test]
+fn a_local_file_that_can_not_be_read_ends_with_2_and_is_named_with_the_reason() {
+    let place = Place::lake("postgres://nobody@127.0.0.1:1/none");
+    let folder = place.folder.path().display().to_string();
+    let gone = place.path("gone").display().to_string();
+    let words = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+    let url = "http://127.0.0.1:1";
+    for (words, path, why) in [
+        (words(&["plan", &gone]), &gone, "No such file"),
+        (words(&["plan", &folder]), &folder, "Is a directory"),
+        (words(&["registry", "check", "--url", url, "--subject", "s", "--file", &gone]), &gone, "No such file"),
+        (words(&["registry", "check", "--url", url, "--subject", "s", "--file", &folder, "--format", "avro"]), &folder, "Is a directory"),
+        (words(&["registry", "import", &gone]), &gone, "No such file"),
+        (words(&["serve", "--brokers", "127.0.0.1:1", "--kafka", &gone]), &gone, "No such file"),
+        (words(&["offsets", "import", &place.config().display().to_string(), "--from", &gone]), &gone, "No such file"),
+        (words(&["run", &gone]), &gone, "No such file"),
+        (words(&["run", &folder]), &folder, "Is a directory"),
+    ] {
+        Running::start(words).end().is(2).says(path).says(why);
+    }
+    let source = |rest: &str| format!("{{postgres: {{url: 'postgres://nobody@127.0.0.1:1/none{rest}}}}}");
+    let lake = "sinks: {lake: {delta: {path: ./lake}}}";
+    let kafka = |tls: &str| format!("bus: {{kafka: {{brokers: '127.0.0.1:1', topic_prefix: p, tls: {{{tls}}}}}}}");
+    for (text, key, why) in [
+        (format!("source: {}\n{lake}", source("?sslmode=verify-full&sslrootcert=./gone'")), "sslrootcert", "No such file"),
+        (format!("source: {}\n{lake}", source("', signals: {file: ./gone/signals.txt}")), "source.postgres.signals.file", "No such file"),
+        (format!("source: {}\n{lake}", source("', signals: {file: .}")), "source.postgres.signals.file", "directory"),
+        (format!("source: {}\n{}\n{lake}", source("'"), kafka("ca: ./gone")), "bus.kafka.tls.ca", "No such file"),
+        (format!("source: {}\n{}\n{lake}", source("'"), kafka("cert: ./gone, key: ./gone")), "bus.kafka.tls.cert", "No such file"),
+        (format!("source: {{debezium: {{brokers: '127.0.0.1:1', topics: [a], tls: {{ca: .}}}}}}\n{lake}"), "source.debezium.tls.ca", "directory"),
+        (format!("source: {}\nsinks: {{r: {{postgres: {{url: '${{file:./gone}}'}}}}}}", source("'")), "gone", "No such file"),
+    ] {
+        let ended = refused(&format!("{text}\nhttp: 127.0.0.1:{}\n", place.http));
+        ended.says(key).says(why);
+    }
+}
+
+#[test]
+fn an_offset_is_not_written_over_a_file_that_is_there() {
+    let place = Place::lake("postgres://nobody@127.0.0.1:1/none");
+    let file = place.path("offsets.dat");
+    std::fs::write(&file, "kept").unwrap();
+    let to = ["--server", "shop", "--form", "engine", "--to", file.to_str().unwrap()];
+    place.tidewire(&["offsets", "export"], &to).is(2).says("offsets.dat is there already").says("--force");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    // With it the next question comes up.
+    place.tidewire(&["offsets", "export"], &[&to[..], &["--force"]].concat()).is(2).says("journal");
+}

@@ -235,3 +235,50 @@ fn a_slot_for_failovers_is_refused_where_the_server_knows_none_before_anything_i
         "0"
     );
 }
+
+#[test]
+fn check_says_of_settings_and_tables_what_a_run_would_park_them_for() {
+    let server = server();
+    let replica = server.create_database("replica");
+    server.psql_in("replica", "CREATE SCHEMA copy; CREATE TABLE copy.t (somebody_elses int)");
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, price double precision, day date); INSERT INTO t VALUES (1, 1.5, '2026-01-01')");
+    let source = format!("{{url: '{}'}}", server.url());
+    let lake = |settings: &str| format!("{{s: {{delta: {{path: ./lake, {settings}}}}}}}");
+    let cases = [
+        (lake("partition_by: {public.t: price}"), "names price, whose type isn't date"),
+        (lake("sort_by: {public.t: nobody}"), "names nobody, which isn't a column"),
+        (lake("column_mapping: ['*'], partition_by: {public.t: day}"), "doesn't go together with `partition_by`"),
+        (lake("column_mapping: [public.t], change_data_feed: ['*']"), "doesn't go together with `change_data_feed`"),
+        (format!("{{s: {{postgres: {{url: '{replica}', schema: copy}}}}}}"), "exists in the target and isn't this sink's"),
+    ];
+    for (sinks, what) in &cases {
+        let place = Place::new(&source, sinks);
+        let checked = place.tidewire(&["check"], &[]).is(1).says("CRITICAL: sink s").says(what);
+        assert!(!checked.out.contains("ready"), "{}", checked.out);
+        place.catch_up().is(1).says(what);
+        place.tidewire(&["slot", "drop"], &["--yes"]).is(0);
+    }
+    // What is there was made without it, and stays so: the setting does nothing.
+    let place = Place::new(&source, &lake("buckets: 1"));
+    place.tidewire(&["check"], &[]).is(0).says("ready");
+    place.catch_up().is(0);
+    for (setting, what) in [("column_mapping: [public.t]", "was made without column mapping"), ("partition_by: {public.t: price}", "written without")] {
+        place.configure(&format!("source: {{postgres: {source}}}\nsinks: {}\nhttp: 127.0.0.1:{}\n", lake(setting), place.http));
+        place.tidewire(&["check"], &[]).is(0).says(what).says("ready");
+        place.catch_up().is(0);
+    }
+}
+
+#[test]
+fn check_refuses_a_source_that_is_its_own_bus_though_no_broker_answers() {
+    let place = Place::lake("");
+    let kafka = "brokers: '127.0.0.1:1'";
+    place.configure(&format!(
+        "source: {{debezium: {{{kafka}, topics: ['shop.*']}}}}\nbus: {{kafka: {{{kafka}, topic_prefix: shop}}}}\n\
+         sinks: {{lake: {{delta: {{path: ./lake}}}}}}\nhttp: 127.0.0.1:{}\n",
+        place.http
+    ));
+    let checked = place.tidewire(&["check"], &[]).is(3).says("are among source.debezium.topics");
+    assert!(checked.out.contains("source.debezium.brokers"), "the key that is in the file: {}", checked.out);
+    place.tidewire(&["run"], &[]).is(2).says("are among source.debezium.topics");
+}

@@ -8,6 +8,7 @@ mod by_hand;
 mod config;
 mod cuts;
 mod data;
+mod fits;
 mod held;
 mod index;
 mod inspect;
@@ -24,6 +25,7 @@ mod vector;
 
 pub use by_hand::{At, CutTable, Description, FoundCut, Maintained, NextTable, TableWork};
 pub use config::{Clock, Config, Share, Upkeep};
+pub use fits::fits;
 pub use inspect::DeltaInspect;
 pub use rows::{ColumnTypes, Feeds, TableColumns, TableRules};
 pub use sink::{DeltaSink, Sizes};

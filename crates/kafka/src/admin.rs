@@ -194,7 +194,7 @@ pub(crate) fn of_table(name: String, schema: Option<&Schema>, config: &Config) -
 
 /// Does the last message of a key tell all that the row is? PostgreSQL's log leaves out large values that didn't change, unless
 /// the table has full identity or no column that can hold one (DESIGN §3).
-pub(crate) fn may_be_compacted(schema: &Schema) -> bool {
+pub fn may_be_compacted(schema: &Schema) -> bool {
     let is_small = |kind: &Kind| {
         use Kind::*;
         matches!(

@@ -89,14 +89,8 @@ impl Registry {
                 Some(id) => Ok(Ok(id)),
                 None => Err(Error::unavailable(format!("the schema registry has no number for {subject}: {answer}"))),
             },
-            404 if !self.auto_register => Ok(Err(format!(
-                "the schema registry doesn't have the schema under {subject}: register it, or set bus.kafka.registry.auto_register"
-            ))),
-            409 | 422 => Ok(Err(format!(
-                "the schema registry refuses its schema under {subject}: {}. Ways out: a change of the table that earlier messages bear \
-                 (docs/registry.md); another level for the subject; another topic_prefix",
-                differences(&answer)
-            ))),
+            404 if !self.auto_register => Ok(Err(lacking(subject))),
+            409 | 422 => Ok(Err(forbidden(subject, &differences(&answer)))),
             status => Err(refused(status, &answer)),
         }
     }
@@ -119,6 +113,17 @@ impl Registry {
     }
 }
 
+pub(crate) fn lacking(subject: &str) -> String {
+    format!("the schema registry doesn't have the schema under {subject}: register it, or set bus.kafka.registry.auto_register")
+}
+
+pub(crate) fn forbidden(subject: &str, why: &str) -> String {
+    format!(
+        "the schema registry refuses its schema under {subject}: {why}. Ways out: a change of the table that earlier messages bear \
+         (docs/registry.md); another level for the subject; another topic_prefix"
+    )
+}
+
 pub(crate) fn refused(status: u16, answer: &Value) -> Error {
     let message: String = answer["message"].as_str().unwrap_or_default().chars().take(1000).collect();
     match status {
@@ -130,7 +135,7 @@ pub(crate) fn refused(status: u16, answer: &Value) -> Error {
 }
 
 /// What keeps a schema from following those before it: every difference, if the registry tells them apart.
-fn differences(answer: &Value) -> String {
+pub(crate) fn differences(answer: &Value) -> String {
     let one = |of: &Value| {
         let (path, message) = (of["path"].as_str()?, of["message"].as_str()?);
         let (rule, version) = (of["rule"].as_str()?, of["version"].as_u64()?);

@@ -156,7 +156,7 @@ fn source(page: &mut Page, status: &Status, running: &Running) {
     page.metric(&SOURCE_CONNECTED, one(f64::from(source.connected && source.open)));
     page.metric(&PENDING_READS, one(source.pending_reads as f64));
     page.metric(&CAPTURE_LAG, one(source.lag_bytes as f64));
-    page.metric(&CAPTURE_COMPLETE, one(source.durable_through as f64 / 1e6));
+    page.metric(&CAPTURE_COMPLETE, seconds_since_1970(source.durable_through).map(|seconds| (vec![], seconds)));
     page.histogram(&DURABLE, [(vec![], &running.shared().capture.durable)]);
     page.histogram(&APPEND, [(vec![], &running.shared().capture.append)]);
     if let Some(slot) = &source.slot {
@@ -167,11 +167,16 @@ fn source(page: &mut Page, status: &Status, running: &Running) {
     }
 }
 
+/// None: no change was seen yet.
+fn seconds_since_1970(micros: i64) -> Option<f64> {
+    (micros > 0).then_some(micros as f64 / 1e6)
+}
+
 fn sinks(page: &mut Page, status: &Status, running: &Running) {
     let per_sink = |of: fn(&crate::status::SinkView) -> Option<f64>| {
         status.sinks.iter().filter_map(move |s| Some((vec![("sink", s.name.as_str())], of(s)?)))
     };
-    page.metric(&COMPLETE, per_sink(|s| Some(s.complete_through as f64 / 1e6)));
+    page.metric(&COMPLETE, per_sink(|s| seconds_since_1970(s.complete_through)));
     page.metric(&STALENESS, per_sink(|s| s.staleness_seconds));
     page.metric(&SINK_LAG, per_sink(|s| Some(s.lag_bytes as f64)));
     page.metric(&SPEED, per_sink(|s| s.speed));

@@ -163,4 +163,7 @@ pub struct OffsetsExport {
     /// Where to; without it standard output
     #[arg(long)]
     pub to: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long, requires = "to")]
+    pub force: bool,
 }

@@ -1,6 +1,7 @@
 //! What stands between source and sinks: the embedded journal, or Kafka.
 
 use crate::config::{Bus, Config, JournalConfig, KafkaConfig, RegistryAddress, RegistryConfig, SaslConfig, TlsConfig};
+use crate::local;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -224,8 +225,8 @@ pub async fn cluster(config: &Config) -> Result<Option<String>> {
     }
 }
 
-fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<kafka::Config> {
-    let (tls, sasl) = (tls(&settings.tls), sasl(&settings.sasl));
+pub(super) fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<kafka::Config> {
+    let (tls, sasl) = (tls(&settings.tls, "bus.kafka")?, sasl(&settings.sasl));
     Ok(kafka::Config {
         partitions: settings.partitions,
         replication: settings.replication,
@@ -297,13 +298,20 @@ fn registry(settings: &RegistryConfig) -> Result<kafka::Registry> {
     })
 }
 
-pub(super) fn tls(settings: &Option<TlsConfig>) -> Option<kafka::Tls> {
-    settings.as_ref().map(|tls| kafka::Tls {
+/// `section`: where the configuration names the files.
+pub(super) fn tls(settings: &Option<TlsConfig>, section: &str) -> Result<Option<kafka::Tls>> {
+    let Some(tls) = settings else { return Ok(None) };
+    for (key, file) in [("ca", &tls.authority), ("cert", &tls.certificate), ("key", &tls.key)] {
+        if let Some(file) = file {
+            local::is_readable(&format!("{section}.tls.{key}"), file)?;
+        }
+    }
+    Ok(Some(kafka::Tls {
         authority: tls.authority.clone(),
         certificate: tls.certificate.clone(),
         key: tls.key.clone(),
         key_password: tls.key_password.as_ref().map(|word| word.reveal().to_string()),
-    })
+    }))
 }
 
 pub(super) fn sasl(settings: &Option<SaslConfig>) -> Option<kafka::Sasl> {

@@ -19,6 +19,9 @@ pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::
             at.region = bucket.region.clone();
             at.account_key = bucket.account_key.as_ref().map(|key| key.reveal().into());
             at.service_account = bucket.service_account.clone();
+            if let Some(file) = &at.service_account {
+                crate::local::is_readable(&format!("sinks.{}.delta.service_account", sink.name), file)?;
+            }
             at.keys = bucket.keys.as_ref().map(|(id, secret)| (id.reveal().into(), secret.reveal().into()));
             delta::Config::in_bucket(delta::Bucket::new(at)?, &config.name, &sink.name)
         }

@@ -67,7 +67,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
         budgets,
         journal: bus.probe(),
         source_inspect: is_database.then(|| factory(config, None)).transpose()?,
-        channels: signals::channels(config),
+        channels: signals::channels(config)?,
         is_shared: bus.is_shared(),
         capture_on: match part {
             Part::Whole | Part::Capture => Some(capture_thread()?),

@@ -28,7 +28,7 @@ fn settings(config: &Config, source: &DebeziumSource, budget: Budget) -> Result<
     let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
     let kafka = kafka::Config {
         max_message_bytes: source.max_message as usize,
-        tls: tls(&source.tls),
+        tls: tls(&source.tls, "source.debezium")?,
         sasl: sasl(&source.sasl),
         now,
         ..kafka::Config::new(&source.brokers, "", &config.name)

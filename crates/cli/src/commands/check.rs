@@ -42,6 +42,8 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
             faults.push(("source".to_string(), error));
         }
     }
+    let mut unfit = catalog::unfit(config).await;
+    findings.extend(unfit.notes.drain(..).map(|(subject, what)| does_nothing(subject, what)));
     for (subject, looked) in catalog::folders(config) {
         match looked {
             Ok(facts) => findings.extend(check_folder(&facts)),
@@ -65,6 +67,9 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
             faults.push((format!("sink {}", sink.name), error));
         }
     }
+    // What was said already isn't said twice.
+    unfit.faults.retain(|(_, error)| faults.iter().all(|(_, told)| told.message() != error.message()));
+    faults.append(&mut unfit.faults);
     let is_ready = faults.is_empty() && findings.iter().all(|finding| finding.severity < Severity::Critical);
     print(args.json, &findings, &faults, is_ready);
     Ok(match is_ready {
@@ -83,6 +88,17 @@ fn no_topic(names: &[String]) -> Finding {
         what: format!("no topic is called {}", names.join(", ")),
         why: "there is nothing to read; a topic that comes later is read then".to_string(),
         next: "compare source.debezium.topics with the topics' names (kafka-topics --list)".to_string(),
+    }
+}
+
+fn does_nothing(subject: String, what: String) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        subject,
+        since: None,
+        what,
+        why: "what the setting asks for isn't so, or may cost rows".to_string(),
+        next: "take the setting out, or do what it needs: docs/configuration.md".to_string(),
     }
 }
 

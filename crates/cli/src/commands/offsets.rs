@@ -4,16 +4,16 @@ use crate::args::{OffsetsExport, OffsetsImport};
 use crate::catalog;
 use crate::config::Config;
 use crate::exit::Answer;
+use crate::local;
 use crate::offsets::{self, Form, Offset};
 use crate::serve;
 use crate::terminal::tell;
-use std::io::Read;
 use tidewire_change::{Error, Result};
 
 pub async fn import(config: &Config, args: &OffsetsImport) -> Result<Answer> {
     config.postgres()?;
     serve::are_free(config, &config.sinks)?;
-    let offset = offsets::choose(offsets::read(&input(&args.from)?)?, args.server.as_deref())?;
+    let offset = offsets::choose(offsets::read(&local::bytes_or_input(&args.from)?)?, args.server.as_deref())?;
     let told = offset.lsn()?;
     let begins = catalog::take_over(config, told, args.from_slot).await?;
     if args.json {
@@ -27,6 +27,10 @@ pub async fn import(config: &Config, args: &OffsetsImport) -> Result<Answer> {
 
 pub async fn export(config: &Config, args: &OffsetsExport) -> Result<Answer> {
     config.postgres()?;
+    if let Some(path) = args.to.as_ref().filter(|path| path.exists() && !args.force) {
+        return Err(Error::invalid(format!("{} is there already", path.display()))
+            .hint("--to FILE writes elsewhere, --force writes over it"));
+    }
     serve::are_free(config, &config.sinks)?;
     let (told, at) = catalog::told(config).await?;
     let form = if args.form == "engine" { Form::Engine } else { Form::Connect };
@@ -42,15 +46,6 @@ pub async fn export(config: &Config, args: &OffsetsExport) -> Result<Answer> {
         None => print!("{}", String::from_utf8_lossy(&bytes)),
     }
     Ok(Answer::Yes)
-}
-
-fn input(path: &std::path::Path) -> Result<Vec<u8>> {
-    if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).map_err(|e| Error::io(e, "standard input"))?;
-        return Ok(bytes);
-    }
-    std::fs::read(path).map_err(|e| Error::invalid(format!("can't read {}: {e}", path.display())))
 }
 
 fn lsn(lsn: u64) -> String {

@@ -3,11 +3,12 @@
 use crate::args::Plan as Args;
 use crate::connector::{self, Fate, Plan};
 use crate::exit::Answer;
+use crate::local;
 use crate::terminal::Grid;
 use tidewire_change::{Error, Result};
 
 pub fn run(args: &Args) -> Result<Answer> {
-    let json = std::fs::read_to_string(&args.connector).map_err(|e| Error::io(e, args.connector.display()))?;
+    let json = local::text(&args.connector)?;
     let plan =
         connector::plan(&json, args.brokers.as_deref()).map_err(|e| e.context(args.connector.display().to_string()))?;
     if args.json {

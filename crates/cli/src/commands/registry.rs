@@ -5,10 +5,9 @@ use crate::args::{
 };
 use crate::catalog::RegistryTopic;
 use crate::exit::Answer;
-use crate::{signals, terminal};
+use crate::{local, signals, terminal};
 use serde_json::{json, Value};
 use std::collections::HashSet;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +164,7 @@ async fn settings(client: &Client, subject: Option<&str>, lines: &mut Vec<String
 }
 
 async fn import(args: &RegistryImport) -> Result<Answer> {
-    let text = read(&args.file)?;
+    let text = local::text_or_input(&args.file)?;
     let mut events = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let of_line = |e: Error| e.context(format!("in line {} of {}", at + 1, args.file.display()));
@@ -177,23 +176,10 @@ async fn import(args: &RegistryImport) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn read(path: &Path) -> Result<String> {
-    let io = |e| Error::io(e, path.display());
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(io)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::invalid(format!("there is no file {}", path.display())),
-        _ => io(e),
-    })
-}
-
 async fn check(args: &RegistryCheck) -> Result<Answer> {
     let format = format_of(args)?;
     let references: Vec<Value> = args.reference.iter().map(|text| reference(text)).collect::<Result<_>>()?;
-    let body = json!({"schema": read(&args.file)?, "schemaType": format, "references": references});
+    let body = json!({"schema": local::text_or_input(&args.file)?, "schemaType": format, "references": references});
     let path = format!("/compatibility/subjects/{}/versions?verbose=true", Client::part(&args.subject));
     let (status, answer) = Client::new(&args.url, token())?.ask("POST", &path, Some(&body)).await?;
     let is_compatible = match (status, answer["is_compatible"].as_bool()) {

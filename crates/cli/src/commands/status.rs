@@ -64,9 +64,13 @@ fn text(status: &Status) -> String {
     let mut sinks = Grid::new(&["sink", "complete through", "behind", "log behind", "commits", "rows", "p50", "p95"]);
     for sink in &status.sinks {
         let known = |value: Option<f64>| value.map(seconds).unwrap_or("—".into());
+        let through = match sink.complete_through {
+            1.. => time(sink.complete_through),
+            _ => "no change seen yet".into(),
+        };
         sinks.row([
             sink.name.clone(),
-            if sink.complete_through > 0 { time(sink.complete_through) } else { "—".into() },
+            through,
             known(sink.staleness_seconds),
             bytes(sink.lag_bytes),
             thousands(sink.commits),

@@ -176,7 +176,7 @@ impl Memory {
 /// Reads and checks the file.
 pub fn load(path: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(path).map_err(|e| {
-        let error = Error::invalid(format!("can't read {}: {e}", path.display()));
+        let error = crate::local::unreadable(path, &e);
         match e.kind() {
             std::io::ErrorKind::NotFound => error.hint("name the file, or write one with `tidewire init URL`"),
             _ => error,

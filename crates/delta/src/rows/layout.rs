@@ -91,7 +91,7 @@ impl Layout {
     }
 
     /// The same table's from now on, whose rows are written anew. A table is mapped or not for ever.
-    fn anew(&self, schema: &Arc<Schema>, rules: &TableRules) -> Layout {
+    pub fn anew(&self, schema: &Arc<Schema>, rules: &TableRules) -> Layout {
         Layout::with_ids(schema.clone(), rules, self.next_id)
     }
 

@@ -1,6 +1,7 @@
 use super::{Committed, Found, Scope, Table};
 use crate::config::Config;
 use crate::key::bucket_of;
+use crate::rows::Layout;
 use crate::sink::Sizes;
 use crate::store::Store;
 use std::collections::BTreeMap;
@@ -44,6 +45,10 @@ impl Owned {
 
     fn first(&self) -> &Table {
         &self.parts[0]
+    }
+
+    pub fn layout(&self) -> &Layout {
+        self.first().layout()
     }
 
     pub fn name(&self) -> &TableName {

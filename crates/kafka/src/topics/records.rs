@@ -5,7 +5,7 @@ use super::order::{self, Placed, TopicOrder};
 use super::reading::{Command, Record};
 use super::resume::{Partition, Topic};
 use super::source::{Step, TopicsSource, Work};
-use super::tables::{may_be_outdated, Refusal, Seen};
+use super::tables::{may_be_outdated, unknown, Refusal, Seen};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
@@ -64,8 +64,9 @@ impl TopicsSource {
     }
 
     fn refuse(&mut self, record: &Record, refusal: Refusal, out: &mut ChangeBatch) {
-        match refusal {
-            Refusal::Unknown(why) => {
+        match self.alone(record, refusal) {
+            Refusal::Unknown(table) => {
+                let why = unknown(&table);
                 let table = self.table_of(record, &Facts::default());
                 tracing::error!(topic = &*record.topic, "the topic isn't read: {why}");
                 self.parked.insert(record.topic.clone(), (table, why));
@@ -93,12 +94,28 @@ impl TopicsSource {
         }
     }
 
+    /// A stray message of a table that nobody tells the columns of, in a topic whose table is known, holds up nothing but itself.
+    fn alone(&mut self, record: &Record, refusal: Refusal) -> Refusal {
+        let Refusal::Unknown(table) = refusal else { return refusal };
+        let own = self.topic(record).table.clone().or_else(|| {
+            let named = self.table_of(record, &Facts::default());
+            self.tables.get_mut(&named).is_some().then_some(named)
+        });
+        match own {
+            Some(own) if own != table => Refusal::Bad(
+                Error::malformed(format!("the topic is of {own}, and the message of {table}: {}", unknown(&table)))
+                    .on_table(&table),
+            ),
+            _ => Refusal::Unknown(table),
+        }
+    }
+
     /// Notes that a record was read.
     fn pass(&mut self, record: &Record, at: Option<i64>) {
         self.resume.counts.read += 1;
         let partition = self.partition(record);
         partition.next = partition.next.max(record.offset + 1);
-        partition.at = partition.at.max(at.unwrap_or(record.time));
+        partition.at = partition.at.max(told_time(at, record));
     }
 
     fn record(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
@@ -157,7 +174,7 @@ impl TopicsSource {
         let lacks_its_schema = glance.schema.is_none() && self.topic(record).has_schemas;
         let is_moved = record.is_moved;
         let seen = Seen { table: table.clone(), op, glance, writer, key, lacks_its_schema, is_moved };
-        let time = glance.facts.at.unwrap_or(record.time);
+        let time = told_time(glance.facts.at, record);
         let changes = self.tables.read(&seen, &self.config, Place { position: Position::ZERO, time })?;
         let placed = self.place(record, &glance.facts, op)?;
         self.told(&table, &placed);
@@ -315,6 +332,11 @@ impl TopicsSource {
         let schema = schema.or(database).or(before.map(str::to_string)).unwrap_or_else(|| "public".to_string());
         TableName::new(schema, table.unwrap_or_else(|| last.to_string()))
     }
+}
+
+/// When it was committed. Some connectors write 0 for rows of snapshots: then when the message was written.
+fn told_time(at: Option<i64>, record: &Record) -> i64 {
+    at.filter(|at| *at > 0).unwrap_or(record.time)
 }
 
 fn hash(key: &[u8]) -> u64 {

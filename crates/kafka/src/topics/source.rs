@@ -35,6 +35,10 @@ pub struct TopicsSource {
     work: Option<Work>,
     marks: Vec<Mark>,
     pub(super) asked: Option<Instant>,
+    /// The definitions are being asked for.
+    asking: Option<BoxFuture<'static, Result<Vec<Arc<Schema>>>>>,
+    /// They were asked for and not told: nothing is read before they are.
+    pub(super) is_owed: bool,
     /// Topics that can't be read, and why.
     pub(super) parked: BTreeMap<Arc<str>, (TableName, String)>,
     pub(super) notes: BTreeMap<TableName, BTreeSet<String>>,
@@ -71,6 +75,8 @@ impl TopicsSource {
             work: None,
             marks: Vec::new(),
             asked: None,
+            asking: None,
+            is_owed: false,
             parked: BTreeMap::new(),
             notes: BTreeMap::new(),
             behind: BTreeMap::new(),
@@ -81,19 +87,23 @@ impl TopicsSource {
 
     /// The topics that would be read. Changes nothing.
     pub async fn look(config: TopicsConfig) -> Result<Vec<String>> {
-        crate::bus::looked(move || {
+        let looked = crate::bus::looked(move || {
             let client = crate::client::Client::new(
                 rdkafka::bindings::rd_kafka_type_t::RD_KAFKA_PRODUCER,
                 &config.kafka.client(),
             )?;
             let there = client.topics_like(|name| super::is_meant(&config.topics, name))?;
             Ok(there.into_keys().collect())
-        })
-        .await
+        });
+        looked.await.map_err(of_section)
     }
 
     async fn begin(&mut self, from: Option<Checkpoint>, recovers: bool) -> Result<()> {
         self.end();
+        if self.is_owed {
+            // Each time that it isn't told, whoever opens this waits longer.
+            self.ask().await?;
+        }
         self.resume = Resume::of(from.as_ref())?;
         self.tables.learn(&self.config.tables.clone(), &self.config)?;
         let known = self.resume.topics.iter().map(|(name, topic)| {
@@ -157,10 +167,15 @@ impl TopicsSource {
         }
     }
 
+    /// Cancel-safe: whoever waits for the next batch asks again and again, and the database is asked once.
     async fn ask(&mut self) -> Result<()> {
         if let Some(ask) = self.config.definitions.clone() {
-            let definitions = ask().await.map_err(|error| error.context("source.debezium.tables_from"))?;
+            self.is_owed = true;
+            let told = self.asking.get_or_insert_with(|| ask()).await;
+            self.asking = None;
+            let definitions = told.map_err(|error| error.context("source.debezium.tables_from"))?;
             self.tables.learn(&definitions, &self.config)?;
+            self.is_owed = false;
         }
         self.asked = Some(Instant::now());
         Ok(())
@@ -275,6 +290,11 @@ impl TopicsSource {
     }
 }
 
+/// The keys by which brokers and login are set stand in the source's section, by the same names.
+fn of_section(error: Error) -> Error {
+    error.retold(|text| text.replace("bus.kafka", "source.debezium"))
+}
+
 /// What librdkafka may hold.
 fn reserve(config: &TopicsConfig) -> usize {
     (config.budget.capacity_bytes() / 2).min(32 << 20)
@@ -286,11 +306,11 @@ impl Source for TopicsSource {
     }
 
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.begin(from, false))
+        Box::pin(async move { self.begin(from, false).await.map_err(of_section) })
     }
 
     fn next(&mut self) -> BoxFuture<'_, Result<ChangeBatch>> {
-        Box::pin(self.batch())
+        Box::pin(async move { self.batch().await.map_err(of_section) })
     }
 
     fn confirm(&mut self, checkpoint: &Checkpoint) -> BoxFuture<'_, Result<()>> {
@@ -318,7 +338,7 @@ impl Source for TopicsSource {
     }
 
     fn recover(&mut self, from: Checkpoint) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.begin(Some(from), true))
+        Box::pin(async move { self.begin(Some(from), true).await.map_err(of_section) })
     }
 
     fn handle(&self) -> Arc<dyn SourceHandle> {

@@ -63,8 +63,8 @@ pub(super) struct Seen<'a> {
 
 /// Why a change can't be given out.
 pub(super) enum Refusal {
-    /// The table isn't known: nothing of its topic is read.
-    Unknown(String),
+    /// The table's columns aren't known: nothing of its topic is read.
+    Unknown(TableName),
     /// This message alone.
     Bad(Error),
 }
@@ -101,7 +101,8 @@ impl Tables {
             schema.source_id = 1;
             schema.columns.iter_mut().for_each(|column| column.attribute = 0);
             if let Some(keyed) = config.keys.get(&schema.table) {
-                schema.key = of_columns(&schema.table, schema.columns.clone(), keyed)?.key;
+                let told = of_columns(&schema.table, schema.columns.clone(), keyed);
+                schema.key = told.map_err(|error| Error::invalid(error.message()).hint(KEY).on_table(&schema.table))?.key;
             }
             match self.by_name.get_mut(&schema.table) {
                 Some(table) => {
@@ -167,7 +168,7 @@ impl Tables {
 
     fn table(&mut self, seen: &Seen<'_>, config: &Config) -> Result<&mut Table, Refusal> {
         if !self.by_name.contains_key(&seen.table) {
-            let Some(schema) = seen.glance.schema else { return Err(Refusal::Unknown(unknown(&seen.table))) };
+            let Some(schema) = seen.glance.schema else { return Err(Refusal::Unknown(seen.table.clone())) };
             let described = describe(schema, config)?;
             let keyed = key_names(seen, config).unwrap_or_default();
             let columns: Vec<Column> = described.columns().cloned().collect();
@@ -189,7 +190,7 @@ impl Table {
         let Some(schema) = seen.glance.schema else {
             // Given columns, or those that a message with a schema told: nothing says that this one is written alike.
             if !self.is_given && !seen.lacks_its_schema {
-                return Err(Refusal::Unknown(unknown(&seen.table)));
+                return Err(Refusal::Unknown(seen.table.clone()));
             }
             if !self.is_given {
                 return Err(Error::malformed("the message comes without a schema, others of its table with one").into());
@@ -364,11 +365,13 @@ fn of_columns(table: &TableName, columns: Vec<Column>, keyed: &[String]) -> Resu
     Ok(Schema { table: table.clone(), columns, key, identity, source_id: 1 })
 }
 
+const KEY: &str = "name columns that it has: source.debezium.tables.NAME.key";
+
 fn passed_over(name: &str) -> String {
     format!("messages have a field `{name}` that isn't kept: no column is called so")
 }
 
-fn unknown(table: &TableName) -> String {
+pub(super) fn unknown(table: &TableName) -> String {
     format!(
         "its messages carry no schemas, and nothing says what columns {table} has: set source.debezium.tables or \
          source.debezium.tables_from, or have the connector write schemas (value.converter.schemas.enable=true)"

@@ -13,7 +13,9 @@ pub(super) async fn find(session: &mut Session, batch: &TableBatch, cause: Error
         || cause.message().to_owned(),
         |error| {
             let column = error.column.as_ref().map(|column| format!(", column {column}")).unwrap_or_default();
-            format!("{} {}{column}", error.sqlstate, error.message)
+            // Names only: the server quotes values elsewhere.
+            let constraint = error.constraint.as_ref().map(|name| format!(", constraint {name}")).unwrap_or_default();
+            format!("{} {}{column}{constraint}", error.sqlstate, error.message)
         },
     );
     match search(session, batch).await {

@@ -23,6 +23,14 @@ const WANTED: &str = "pg_temp.tidewire_wanted";
 /// somebody else's.
 pub(super) async fn create(connection: &mut Connection, shape: &mut Shape) -> Result<()> {
     create_schema(connection, &shape.schema).await?;
+    take_names(connection, shape).await?;
+    connection.execute(&sql::create_table(shape)).await?;
+    connection.execute(&sql::create_view(shape, false)).await?;
+    Ok(())
+}
+
+/// Gives the view a name that is free; `Schema` when the table's is taken.
+pub(super) async fn take_names(connection: &mut Connection, shape: &mut Shape) -> Result<()> {
     if is_taken(connection, &shape.current_view()).await? {
         shape.view = names::other_view(&shape.table);
     }
@@ -32,8 +40,6 @@ pub(super) async fn create(connection: &mut Connection, shape: &mut Shape) -> Re
                 .hint("set another `schema` for the sink, or rename or drop what has the name"));
         }
     }
-    connection.execute(&sql::create_table(shape)).await?;
-    connection.execute(&sql::create_view(shape, false)).await?;
     Ok(())
 }
 

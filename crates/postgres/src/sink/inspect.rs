@@ -3,7 +3,7 @@
 mod place;
 
 use self::place::{copy_out, source_rows, Place};
-use super::follow::{from_json, told_for};
+use super::follow::{from_json, take_names, told_for};
 use super::ledger::{value, Owner};
 use super::names::{self, DELETED};
 use super::shape::{qualified, Shape};
@@ -14,7 +14,7 @@ use crate::types::{TypeMap, TYPES_SQL};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Position, Result, Row, Schema, TableName};
+use tidewire_change::{Error, ErrorKind, Position, Result, Row, Schema, TableName};
 use tidewire_connector::{BoxFuture, Inspect, Scan, Standing};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection, Mode, Watch};
 
@@ -112,6 +112,34 @@ impl PostgresInspect {
             self.open = Some((connection, watch));
         }
         Ok(())
+    }
+
+    /// Which of these tables a sink can't make, and why. Changes nothing.
+    pub async fn unfit(&mut self, schemas: &[Arc<Schema>]) -> Result<Vec<Error>> {
+        let into = match &self.side {
+            Side::Source { .. } => return Ok(Vec::new()),
+            Side::Sink { schema, .. } => schema.clone(),
+        };
+        let own = self.all_schemas().await?;
+        let is_made = |schema: &Schema| own.iter().any(|own| own.table == schema.table);
+        let (mut connection, watch) = self.connection().await?;
+        let looking = async {
+            let mut unfit = Vec::new();
+            for schema in schemas.iter().filter(|schema| !is_made(schema)) {
+                let fits = match Shape::of(schema, into.as_deref()) {
+                    Ok(mut shape) => take_names(&mut connection, &mut shape).await,
+                    Err(error) => Err(error),
+                };
+                match fits {
+                    Err(error) if error.kind() == ErrorKind::Schema => unfit.push(error.on_table(&schema.table)),
+                    fits => fits?,
+                }
+            }
+            Ok(unfit)
+        };
+        let unfit = watch.over(looking).await?;
+        self.open = Some((connection, watch));
+        Ok(unfit)
     }
 
     async fn all_schemas(&mut self) -> Result<Vec<Arc<Schema>>> {

@@ -185,3 +185,58 @@ fn an_unwrapped_row_without_a_key_that_does_not_tell_its_operation_is_refused_fo
     assert_eq!((out.changes.len(), out.rejected.len()), (1, 1));
     assert!(out.rejected[0].reason.contains("`__op`"), "{}", out.rejected[0].reason);
 }
+
+#[test]
+fn a_message_of_another_table_that_nobody_knows_is_a_dead_letter_and_its_topic_goes_on() {
+    let mut source = of_t(config());
+    let foreign = r#"{"op":"c","before":null,"after":{"n":1},"source":{"schema":"public","table":"stray","lsn":150}}"#;
+    for (at, first) in [(0, record(0, 0, r#"{"n":1}"#, foreign)), (2, record(0, 2, r#"{"n":2}"#, foreign))] {
+        let batch = told(&mut source, vec![first, row(0, at + 1, 1, 200 + at, "false")]);
+        assert_eq!((batch.changes.len(), batch.rejected.len()), (1, 1));
+        let letter = &batch.rejected[0];
+        assert_eq!((letter.offset, letter.table.as_deref()), (at, Some("public.stray")));
+        let says = |what: &str| assert!(letter.reason.contains(what), "{}", letter.reason);
+        ["the topic is of public.t", "the message of public.stray", "source.debezium.tables"].iter().for_each(|w| says(w));
+        assert!(source.parked.is_empty());
+        assert_eq!(source.resume.topics["s.public.t"].partitions[&0].next, at + 2);
+    }
+    // An own message that can't be read stops its topic, as before.
+    let mut source = source_without_tables();
+    told(&mut source, vec![row(0, 0, 1, 100, "false")]);
+    assert!(source.parked.contains_key("s.public.t"));
+}
+
+fn source_without_tables() -> TopicsSource {
+    let mut source = source();
+    source.resume = Resume::of(None).unwrap();
+    source
+}
+
+#[tokio::test]
+async fn definitions_that_are_not_told_are_asked_for_before_anything_is_read_again() {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    let asked = Arc::new(AtomicU32::new(0));
+    let counts = asked.clone();
+    let definitions: crate::topics::Definitions = Arc::new(move || {
+        counts.fetch_add(1, SeqCst);
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            Err(Error::unavailable("nobody answers").hint("check bus.kafka.brokers"))
+        })
+    });
+    let mut source = TopicsSource::new(TopicsConfig { definitions: Some(definitions), ..config() });
+    source.resume = Resume::of(None).unwrap();
+    source.inbox = Some(channel::channel(1).1);
+    source.work = Some(Work { raw: stranger(), at: 0, out: ChangeBatch::default(), has_credit: false });
+    // Whoever waits may wait again: it is one question.
+    assert!(tokio::time::timeout(std::time::Duration::ZERO, source.next()).await.is_err());
+    let error = source.next().await.unwrap_err();
+    assert!(error.to_string().contains("source.debezium.tables_from"), "{error}");
+    assert!(error.to_string().contains("source.debezium.brokers"), "the section's own keys: {error}");
+    assert_eq!(asked.load(SeqCst), 1);
+    for times in 2..4 {
+        source.open(None).await.unwrap_err();
+        assert_eq!(asked.load(SeqCst), times);
+        assert!(locked(&source.handle.reading).is_none(), "nothing is read");
+    }
+}
