@@ -8,68 +8,65 @@ use crate::serve;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_pipeline::{check, check_folder, Finding, Severity};
 
-pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
-    let mut findings = Vec::new();
-    let mut faults = Vec::new();
-    let is_away = |error: &Error| error.kind() == ErrorKind::Unavailable;
-    let mut away = false;
-    if let SourceConfig::Debezium(source) = &config.source {
-        match catalog::look_at_topics(config, source).await {
-            Ok(topics) if topics.is_empty() => findings.push(no_topic(&source.topics)),
-            Ok(_) => {}
-            Err(error) => {
-                away |= is_away(&error);
-                faults.push(("source".to_string(), error));
-            }
-        }
+#[derive(Default)]
+struct Found {
+    findings: Vec<Finding>,
+    /// Of whom, and what.
+    faults: Vec<(String, Error)>,
+    /// Somebody could not be asked.
+    away: bool,
+}
+
+impl Found {
+    fn fault(&mut self, subject: &str, error: Error) {
+        self.away |= error.kind() == ErrorKind::Unavailable;
+        self.faults.push((subject.to_string(), error));
     }
-    let is_database = matches!(config.source, SourceConfig::Postgres(_));
-    match catalog::facts(config).await {
-        _ if !is_database => {}
-        Ok(facts) => {
-            findings = check(&facts);
-            let checks = [
-                catalog::targets_are_apart(config, &facts),
-                catalog::publication_is_whole(config, &facts),
-                catalog::slot_can_be_made(config, &facts),
-            ];
-            findings.extend(catalog::unknown_names(config).await?.into_iter().map(nobody_has));
-            let checks = checks.into_iter().chain([catalog::slot_is_free(config).await]);
-            faults.extend(checks.filter_map(Result::err).map(|error| ("source".to_string(), error)));
-        }
-        Err(error) => {
-            away |= is_away(&error);
-            faults.push(("source".to_string(), error));
-        }
+
+    fn has_failed(&self, subject: &str) -> bool {
+        self.faults.iter().any(|(at, _)| at == subject)
+    }
+}
+
+pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
+    let mut found = Found::default();
+    match &config.source {
+        SourceConfig::Debezium(source) => match catalog::look_at_topics(config, source).await {
+            Ok(topics) if topics.is_empty() => found.findings.push(no_topic(&source.topics)),
+            Ok(_) => {}
+            Err(error) => found.fault("source", error),
+        },
+        SourceConfig::Postgres(_) => database(config, &mut found).await?,
     }
     let mut unfit = catalog::unfit(config).await;
-    findings.extend(unfit.notes.drain(..).map(|(subject, what)| does_nothing(subject, what)));
+    found.findings.extend(unfit.notes.drain(..).map(|(subject, what)| does_nothing(subject, what)));
     for (subject, looked) in catalog::folders(config) {
         match looked {
-            Ok(facts) => findings.extend(check_folder(&facts)),
-            Err(error) => faults.push((subject, error)),
+            Ok(facts) => found.findings.extend(check_folder(&facts)),
+            Err(error) => found.faults.push((subject, error)),
         }
     }
     if let Err(error) = catalog::reach_bus(config).await {
-        away |= is_away(&error);
-        faults.push(("bus".to_string(), error));
+        found.fault("bus", error);
     }
-    let has_failed =
-        |sink: &str, faults: &[(String, Error)]| faults.iter().any(|(at, _)| *at == format!("sink {sink}"));
     // Whoever writes a sink has reached it, and may be the only one that can open it.
     let written = serve::written(config)?;
     for sink in &config.sinks {
-        if has_failed(&sink.name, &faults) || written.contains(&sink.name) {
+        let subject = format!("sink {}", sink.name);
+        if found.has_failed(&subject) || written.contains(&sink.name) {
             continue;
         }
         if let Err(error) = catalog::reach(config, sink).await {
-            away |= is_away(&error);
-            faults.push((format!("sink {}", sink.name), error));
+            found.fault(&subject, error);
         }
     }
     // What was said already isn't said twice.
-    unfit.faults.retain(|(_, error)| faults.iter().all(|(_, told)| told.message() != error.message()));
-    faults.append(&mut unfit.faults);
+    unfit.faults.retain(|(subject, error)| {
+        let is_same = |told: &Error| told.message() == error.message() || told.table() == error.table();
+        !found.faults.iter().any(|(at, told)| at == subject && (error.table().is_none() || is_same(told)))
+    });
+    found.faults.append(&mut unfit.faults);
+    let Found { findings, faults, away } = found;
     let is_ready = faults.is_empty() && findings.iter().all(|finding| finding.severity < Severity::Critical);
     print(args.json, &findings, &faults, is_ready);
     Ok(match is_ready {
@@ -78,6 +75,26 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         false if away => Answer::Unavailable,
         false => Answer::No,
     })
+}
+
+async fn database(config: &Config, found: &mut Found) -> Result<()> {
+    let facts = match catalog::facts(config).await {
+        Ok(facts) => facts,
+        Err(error) => {
+            found.fault("source", error);
+            return Ok(());
+        }
+    };
+    found.findings = check(&facts);
+    let checks = [
+        catalog::targets_are_apart(config, &facts),
+        catalog::publication_is_whole(config, &facts),
+        catalog::slot_can_be_made(config, &facts),
+        catalog::slot_is_free(config).await,
+    ];
+    found.findings.extend(catalog::unknown_names(config).await?.into_iter().map(nobody_has));
+    found.faults.extend(checks.into_iter().filter_map(Result::err).map(|error| ("source".to_string(), error)));
+    Ok(())
 }
 
 fn no_topic(names: &[String]) -> Finding {
