@@ -76,7 +76,11 @@ fn a_local_file_that_can_not_be_read_ends_with_2_and_is_named_with_the_reason() 
         (words(&["plan", &gone]), &gone, "No such file"),
         (words(&["plan", &folder]), &folder, "Is a directory"),
         (words(&["registry", "check", "--url", url, "--subject", "s", "--file", &gone]), &gone, "No such file"),
-        (words(&["registry", "check", "--url", url, "--subject", "s", "--file", &folder, "--format", "avro"]), &folder, "Is a directory"),
+        (
+            words(&["registry", "check", "--url", url, "--subject", "s", "--file", &folder, "--format", "avro"]),
+            &folder,
+            "Is a directory",
+        ),
         (words(&["registry", "import", &gone]), &gone, "No such file"),
         (words(&["serve", "--brokers", "127.0.0.1:1", "--kafka", &gone]), &gone, "No such file"),
         (words(&["offsets", "import", &place.config().display().to_string(), "--from", &gone]), &gone, "No such file"),
@@ -89,13 +93,33 @@ fn a_local_file_that_can_not_be_read_ends_with_2_and_is_named_with_the_reason() 
     let lake = "sinks: {lake: {delta: {path: ./lake}}}";
     let kafka = |tls: &str| format!("bus: {{kafka: {{brokers: '127.0.0.1:1', topic_prefix: p, tls: {{{tls}}}}}}}");
     for (text, key, why) in [
-        (format!("source: {}\n{lake}", source("?sslmode=verify-full&sslrootcert=./gone'")), "sslrootcert", "No such file"),
-        (format!("source: {}\n{lake}", source("', signals: {file: ./gone/signals.txt}")), "source.postgres.signals.file", "No such file"),
+        (
+            format!("source: {}\n{lake}", source("?sslmode=verify-full&sslrootcert=./gone'")),
+            "sslrootcert",
+            "No such file",
+        ),
+        (
+            format!("source: {}\n{lake}", source("', signals: {file: ./gone/signals.txt}")),
+            "source.postgres.signals.file",
+            "No such file",
+        ),
         (format!("source: {}\n{lake}", source("', signals: {file: .}")), "source.postgres.signals.file", "directory"),
         (format!("source: {}\n{}\n{lake}", source("'"), kafka("ca: ./gone")), "bus.kafka.tls.ca", "No such file"),
-        (format!("source: {}\n{}\n{lake}", source("'"), kafka("cert: ./gone, key: ./gone")), "bus.kafka.tls.cert", "No such file"),
-        (format!("source: {{debezium: {{brokers: '127.0.0.1:1', topics: [a], tls: {{ca: .}}}}}}\n{lake}"), "source.debezium.tls.ca", "directory"),
-        (format!("source: {}\nsinks: {{r: {{postgres: {{url: '${{file:./gone}}'}}}}}}", source("'")), "gone", "No such file"),
+        (
+            format!("source: {}\n{}\n{lake}", source("'"), kafka("cert: ./gone, key: ./gone")),
+            "bus.kafka.tls.cert",
+            "No such file",
+        ),
+        (
+            format!("source: {{debezium: {{brokers: '127.0.0.1:1', topics: [a], tls: {{ca: .}}}}}}\n{lake}"),
+            "source.debezium.tls.ca",
+            "directory",
+        ),
+        (
+            format!("source: {}\nsinks: {{r: {{postgres: {{url: '${{file:./gone}}'}}}}}}", source("'")),
+            "gone",
+            "No such file",
+        ),
     ] {
         let ended = refused(&format!("{text}\nhttp: 127.0.0.1:{}\n", place.http));
         ended.says(key).says(why);

@@ -249,7 +249,10 @@ fn check_says_of_settings_and_tables_what_a_run_would_park_them_for() {
         (lake("sort_by: {public.t: nobody}"), "names nobody, which isn't a column"),
         (lake("column_mapping: ['*'], partition_by: {public.t: day}"), "doesn't go together with `partition_by`"),
         (lake("column_mapping: [public.t], change_data_feed: ['*']"), "doesn't go together with `change_data_feed`"),
-        (format!("{{s: {{postgres: {{url: '{replica}', schema: copy}}}}}}"), "exists in the target and isn't this sink's"),
+        (
+            format!("{{s: {{postgres: {{url: '{replica}', schema: copy}}}}}}"),
+            "exists in the target and isn't this sink's",
+        ),
     ];
     for (sinks, what) in &cases {
         let place = Place::new(&source, sinks);
@@ -262,8 +265,15 @@ fn check_says_of_settings_and_tables_what_a_run_would_park_them_for() {
     let place = Place::new(&source, &lake("buckets: 1"));
     place.tidewire(&["check"], &[]).is(0).says("ready");
     place.catch_up().is(0);
-    for (setting, what) in [("column_mapping: [public.t]", "was made without column mapping"), ("partition_by: {public.t: price}", "written without")] {
-        place.configure(&format!("source: {{postgres: {source}}}\nsinks: {}\nhttp: 127.0.0.1:{}\n", lake(setting), place.http));
+    for (setting, what) in [
+        ("column_mapping: [public.t]", "was made without column mapping"),
+        ("partition_by: {public.t: price}", "written without"),
+    ] {
+        place.configure(&format!(
+            "source: {{postgres: {source}}}\nsinks: {}\nhttp: 127.0.0.1:{}\n",
+            lake(setting),
+            place.http
+        ));
         place.tidewire(&["check"], &[]).is(0).says(what).says("ready");
         place.catch_up().is(0);
     }

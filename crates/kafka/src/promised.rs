@@ -24,7 +24,11 @@ pub async fn unfit(config: &Config, schemas: &[Arc<Schema>]) -> Result<Vec<Error
             }
             Err(error) => return Err(error),
         };
-        let named = Named::of(registry, &kafka_topic(&config.topic_prefix, &topic::topic_of(&schema.table)), encoder.contracts());
+        let named = Named::of(
+            registry,
+            &kafka_topic(&config.topic_prefix, &topic::topic_of(&schema.table)),
+            encoder.contracts(),
+        );
         for (subject, text) in std::iter::once(named.value).chain(named.key) {
             if let Some(why) = why_not(registry, &subject, &text).await? {
                 unfit.push(Error::schema(format!("{}: {why}", schema.table)).on_table(&schema.table));

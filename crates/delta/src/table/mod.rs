@@ -255,10 +255,6 @@ impl Table {
         Table::of(store, config, state, (mark, layout), scope)
     }
 
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     pub fn name(&self) -> &TableName {
         &self.layout.schema.table
     }

@@ -56,15 +56,13 @@ async fn the_lake_tells_which_rows_came_or_went_since_a_position() {
     let config = cramped(folder.path());
     let schema = schema("t", vec![column("id", Kind::Int64, 1), column("v", Kind::Text, 2)], Key::Columns(vec![0]));
     let mut sink = open(&config).await;
-    let put = |op, commit, ordinal, id: &str, v: Option<&str>| change(&schema, op, commit, ordinal, row(&[Some(id), v]));
+    let put =
+        |op, commit, ordinal, id: &str, v: Option<&str>| change(&schema, op, commit, ordinal, row(&[Some(id), v]));
     let first = ["1", "2", "4", "5"].iter().map(|id| put(Op::Create, 5, 0, id, Some("x")));
     write(&mut sink, &schema, first.chain([put(Op::Create, 9, 0, "3", None)]).collect()).await;
     sink.commit(&progress(&schema, 1, 9)).await.unwrap();
-    let later = vec![
-        put(Op::Update, 9, 1, "2", Some("y")),
-        put(Op::Delete, 9, 2, "4", None),
-        put(Op::Delete, 8, 2, "5", None),
-    ];
+    let later =
+        vec![put(Op::Update, 9, 1, "2", Some("y")), put(Op::Delete, 9, 2, "4", None), put(Op::Delete, 8, 2, "5", None)];
     write(&mut sink, &schema, later).await;
     sink.commit(&progress(&schema, 2, 10)).await.unwrap();
     let (mut seen, whole) = (Vec::new(), Scan { schema: schema.clone(), keys: None });

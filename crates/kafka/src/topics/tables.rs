@@ -102,7 +102,8 @@ impl Tables {
             schema.columns.iter_mut().for_each(|column| column.attribute = 0);
             if let Some(keyed) = config.keys.get(&schema.table) {
                 let told = of_columns(&schema.table, schema.columns.clone(), keyed);
-                schema.key = told.map_err(|error| Error::invalid(error.message()).hint(KEY).on_table(&schema.table))?.key;
+                schema.key =
+                    told.map_err(|error| Error::invalid(error.message()).hint(KEY).on_table(&schema.table))?.key;
             }
             match self.by_name.get_mut(&schema.table) {
                 Some(table) => {

@@ -251,7 +251,12 @@ async fn look_at(
     Ok(open)
 }
 
-pub(super) async fn held(sides: &mut Sides<'_>, side: Side, table: &Table, keys: Vec<Row>) -> Result<HashMap<u128, Held>> {
+pub(super) async fn held(
+    sides: &mut Sides<'_>,
+    side: Side,
+    table: &Table,
+    keys: Vec<Row>,
+) -> Result<HashMap<u128, Held>> {
     let mut held: HashMap<u128, Held> = HashMap::new();
     sides
         .scan(side, table, Some(keys), |seen, _| {

@@ -78,9 +78,8 @@ impl Sides<'_> {
                 Standing::Later if is_full => return digest.add(seen.row),
                 Standing::Later | Standing::Gone => {}
             }
-            let (_, held) = moved
-                .entry(seen.key)
-                .or_insert_with(|| (table.key_row(row, &mut builder), Digest::default()));
+            let (_, held) =
+                moved.entry(seen.key).or_insert_with(|| (table.key_row(row, &mut builder), Digest::default()));
             if standing == Standing::Later {
                 held.add(seen.row);
             }

@@ -25,7 +25,8 @@ impl Bench {
 
     async fn with(moments: Moments) -> Self {
         let log = Log::default();
-        let world = World { moments, ..World::new(&log) };
+        let mut world = World::new(&log);
+        world.moments = moments;
         let (bus, store) = (MemoryBus::new(&log), Store::new("lake", &log));
         world.add_table("orders");
         world.add_table("heap");

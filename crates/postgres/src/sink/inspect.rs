@@ -225,13 +225,7 @@ impl Side {
         Ok((self.position(connection).await?, table))
     }
 
-    async fn scan(
-        &self,
-        connection: &mut Connection,
-        scan: &Scan,
-        table: String,
-        what: &mut What<'_>,
-    ) -> Result<()> {
+    async fn scan(&self, connection: &mut Connection, scan: &Scan, table: String, what: &mut What<'_>) -> Result<()> {
         let place = self.place(connection, &scan.schema, table).await?;
         let columns = scan.schema.columns.len();
         match (what, &scan.keys) {

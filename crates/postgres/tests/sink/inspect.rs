@@ -157,7 +157,7 @@ async fn a_moment_does_not_wait_for_a_transaction_that_stays_open() {
     let db = Db::new("inspect_open");
     db.sql("CREATE TABLE t (id int PRIMARY KEY)");
     let mut other = tidewire_pgwire::Connection::connect(&db.connection(), tidewire_pgwire::Mode::Sql).await.unwrap();
-    other.execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+    other.execute("BEGIN; INSERT INTO public.t VALUES (1)").await.unwrap();
     let mut inspect = PostgresInspect::source(&db.source());
     let t = schema("t", &[("id", "integer")], Key::Columns(vec![0]));
     assert!(inspect.hold(&t).await.unwrap().is_some());
@@ -184,7 +184,10 @@ async fn a_replica_tells_which_rows_came_or_went_since_a_position() {
         Some(Datum::Text(id)) => String::from_utf8(id.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     };
-    inspect.scan_since(&whole, Position::new(9, 0), &mut |row, standing| seen.push((id(&row), standing))).await.unwrap();
+    inspect
+        .scan_since(&whole, Position::new(9, 0), &mut |row, standing| seen.push((id(&row), standing)))
+        .await
+        .unwrap();
     seen.sort_by(|a, b| a.0.cmp(&b.0));
     let expected = [("1", Standing::Below), ("2", Standing::Later), ("3", Standing::Later), ("4", Standing::Gone)];
     assert_eq!(seen, expected.map(|(id, standing)| (id.to_string(), standing)));
