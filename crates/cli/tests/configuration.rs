@@ -75,9 +75,13 @@ fn a_local_file_that_can_not_be_read_ends_with_2_and_is_named_with_the_reason() 
     for (words, path, why) in [
         (words(&["plan", &gone]), &gone, "No such file"),
         (words(&["plan", &folder]), &folder, "Is a directory"),
-        (words(&["registry", "check", "--url", url, "--subject", "s", "--file", &gone]), &gone, "No such file"),
         (
-            words(&["registry", "check", "--url", url, "--subject", "s", "--file", &folder, "--format", "avro"]),
+            words(&["registry", "check", "--url", url, "--subject", "s", "--type", "AVRO", "--file", &gone]),
+            &gone,
+            "No such file",
+        ),
+        (
+            words(&["registry", "check", "--url", url, "--subject", "s", "--type", "AVRO", "--file", &folder]),
             &folder,
             "Is a directory",
         ),
