@@ -62,8 +62,9 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
     }
     // What was said already isn't said twice.
     unfit.faults.retain(|(subject, error)| {
-        let is_same = |told: &Error| told.message() == error.message() || told.table() == error.table();
-        !found.faults.iter().any(|(at, told)| at == subject && (error.table().is_none() || is_same(told)))
+        let same_table = |told: &Error| error.table().is_some() && told.table() == error.table();
+        let is_same = |told: &Error| told.message() == error.message() || same_table(told);
+        !found.faults.iter().any(|(at, told)| at == subject && is_same(told))
     });
     found.faults.append(&mut unfit.faults);
     let Found { findings, faults, away } = found;
