@@ -100,7 +100,7 @@ impl Sides<'_> {
         let mut taken = HashSet::with_capacity(moved.len());
         let keys: Vec<&Row> = moved.values().map(|(row, _)| row).collect();
         for some in keys.chunks(KEYS_AT_ONCE) {
-            let some = some.iter().map(|row| Row::clone(row)).collect();
+            let some = some.iter().copied().cloned().collect();
             self.scan(Side::Source, table, Some(some), |seen, _| {
                 if moved.contains_key(&seen.key) && taken.insert(seen.key) {
                     source[table.bucket(seen) as usize].take_out(seen.row);
