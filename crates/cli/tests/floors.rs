@@ -37,7 +37,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
     // delta only says which cryptography the object stores' client takes: the same.
-    ("rustls", &["pgwire", "delta"]),
+    ("rustls", &["pgwire", "delta", "server"]),
     ("object_store", &["delta"]),
     ("reqwest", &["delta"]),
     ("rdkafka", &["kafka"]),

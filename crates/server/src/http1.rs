@@ -46,6 +46,13 @@ pub(crate) async fn request(
         })
 }
 
+/// Whether `parse` can tell a cut answer from a whole one.
+pub(crate) fn tells_its_length(answer: &[u8]) -> bool {
+    let head = answer.windows(4).position(|w| w == b"\r\n\r\n").map(|split| &answer[..split]);
+    let head = head.and_then(|head| std::str::from_utf8(head).ok()).unwrap_or_default();
+    head.split("\r\n").any(|line| line.to_ascii_lowercase().starts_with("content-length:"))
+}
+
 pub(crate) fn parse(answer: &[u8]) -> Result<Answer> {
     let no_http = || Error::unavailable("the answer is not one of HTTP/1.1");
     let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(no_http)?;

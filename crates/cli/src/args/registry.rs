@@ -97,6 +97,9 @@ pub struct RegistryExport {
     /// A running registry, ours or another with Confluent's API
     #[arg(long, conflicts_with = "kafka")]
     pub url: Option<String>,
+    /// With an https:// address: PEM file with the authority of its certificate; without it those of the system are trusted
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -121,6 +124,9 @@ pub struct RegistryCheck {
     /// The registry
     #[arg(long, default_value = "http://127.0.0.1:8081")]
     pub url: String,
+    /// With an https:// address: PEM file with the authority of its certificate; without it those of the system are trusted
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// AVRO, JSON or PROTOBUF; the file's name tells otherwise
     #[arg(long = "type", value_name = "TYPE", value_parser = ["AVRO", "JSON", "PROTOBUF"], ignore_case = true)]
     pub format: Option<String>,

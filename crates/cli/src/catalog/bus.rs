@@ -272,7 +272,7 @@ pub(super) fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<ka
 
 fn client(address: &RegistryAddress) -> Result<Client> {
     let user = address.user.as_ref().map(|(user, password)| (user.clone(), password.reveal().to_string()));
-    Client::with_user(&address.url, user)
+    Client::with_user(&address.url, user)?.trusting(address.authority.as_deref())
 }
 
 /// How a schema registry is asked.

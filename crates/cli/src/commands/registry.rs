@@ -94,7 +94,7 @@ async fn overtaken(keeper: Arc<Keeper>) -> Error {
 
 async fn export(args: &RegistryExport) -> Result<Answer> {
     let lines = match &args.url {
-        Some(url) => exported(&Client::new(url, token())?).await?,
+        Some(url) => exported(&Client::new(url, token())?.trusting(args.ca.as_deref())?).await?,
         None if args.kafka.kafka.is_some() => {
             let brokers = args.kafka.kafka.as_deref().unwrap_or_default();
             let read = || RegistryTopic::read(&args.kafka, brokers, Handle::current());
@@ -181,7 +181,8 @@ async fn check(args: &RegistryCheck) -> Result<Answer> {
     let references: Vec<Value> = args.reference.iter().map(|text| reference(text)).collect::<Result<_>>()?;
     let body = json!({"schema": local::text_or_input(&args.file)?, "schemaType": format, "references": references});
     let path = format!("/compatibility/subjects/{}/versions?verbose=true", Client::part(&args.subject));
-    let (status, answer) = Client::new(&args.url, token())?.ask("POST", &path, Some(&body)).await?;
+    let client = Client::new(&args.url, token())?.trusting(args.ca.as_deref())?;
+    let (status, answer) = client.ask("POST", &path, Some(&body)).await?;
     let is_compatible = match (status, answer["is_compatible"].as_bool()) {
         (200, Some(is)) => is,
         // Whatever comes is the first: Confluent's registry answers 200.
@@ -196,16 +197,16 @@ async fn check(args: &RegistryCheck) -> Result<Answer> {
         println!("{} may not follow what {} has:", args.file.display(), args.subject);
         differences(&answer).iter().for_each(|line| println!("  {line}"));
     }
-    if is_compatible && is_unknown(args).await? {
+    if is_compatible && is_unknown(&client, args).await? {
         terminal::tell(&format!("the registry has no versions of {}: is its name right?", args.subject));
     }
     Ok(if is_compatible { Answer::Yes } else { Answer::No })
 }
 
 /// The registry has no versions of the subject.
-async fn is_unknown(args: &RegistryCheck) -> Result<bool> {
+async fn is_unknown(client: &Client, args: &RegistryCheck) -> Result<bool> {
     let path = format!("/subjects/{}/versions", Client::part(&args.subject));
-    let (status, answer) = Client::new(&args.url, token())?.ask("GET", &path, None).await?;
+    let (status, answer) = client.ask("GET", &path, None).await?;
     Ok(status == 404 && answer["error_code"] == 40401)
 }
 

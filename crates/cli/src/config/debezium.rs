@@ -62,7 +62,7 @@ pub fn debezium(section: &Section, folder: &Path) -> Result<DebeziumSource> {
         topics,
         unwrapped: section.flag("unwrapped")?,
         modes,
-        registry: section.section("registry")?.map(|section| kafka::registry_address(&section)).transpose()?,
+        registry: section.section("registry")?.map(|section| kafka::registry_address(&section, folder)).transpose()?,
         tables_from: section.text("tables_from")?.map(Secret::new),
         tables,
         keys,

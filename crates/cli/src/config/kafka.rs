@@ -39,6 +39,8 @@ pub struct DebeziumForm {
 pub struct RegistryAddress {
     pub url: String,
     pub user: Option<(String, Secret)>,
+    /// PEM; none: the system's authorities.
+    pub authority: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +96,7 @@ pub fn kafka(section: &Section, folder: &Path, name: &str) -> Result<KafkaConfig
         retention,
         max_message,
         compression: section.choice("compression")?,
-        debezium: debezium(section)?,
+        debezium: debezium(section, folder)?,
         exactly_once: section.flag("exactly_once")?,
         group: section.section("group")?.map(|section| group(&section)).transpose()?,
         tls: section.section("tls")?.map(|section| tls(&section, folder)).transpose()?,
@@ -123,9 +125,9 @@ pub(super) fn max_message(section: &Section) -> Result<u64> {
 }
 
 /// How messages are written as Debezium's, if they are.
-fn debezium(section: &Section) -> Result<Option<DebeziumForm>> {
+fn debezium(section: &Section, folder: &Path) -> Result<Option<DebeziumForm>> {
     let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
-    let registry = section.section("registry")?.map(|section| registry(&section)).transpose()?;
+    let registry = section.section("registry")?.map(|section| registry(&section, folder)).transpose()?;
     let format = section.choice("format")?;
     let is_avro = format == "debezium-avro";
     if format == "native" && !properties.is_empty() {
@@ -150,16 +152,16 @@ fn debezium(section: &Section) -> Result<Option<DebeziumForm>> {
     Ok((format != "native").then_some(DebeziumForm { modes, registry }))
 }
 
-fn registry(section: &Section) -> Result<RegistryConfig> {
+fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {
     Ok(RegistryConfig {
-        address: registry_address(section)?,
+        address: registry_address(section, folder)?,
         naming: section.choice("naming")?,
         auto_register: section.flag("auto_register")?,
         level: Some(section.choice("level")?).filter(|level| level != "keep"),
     })
 }
 
-pub(super) fn registry_address(section: &Section) -> Result<RegistryAddress> {
+pub(super) fn registry_address(section: &Section, folder: &Path) -> Result<RegistryAddress> {
     let (user, password) = (section.text("user")?, section.text("password")?.map(Secret::new));
     if user.is_some() != password.is_some() {
         let lacking = if user.is_some() { "password" } else { "user" };
@@ -168,7 +170,11 @@ pub(super) fn registry_address(section: &Section) -> Result<RegistryAddress> {
     let url = section.given_text("url")?;
     tidewire_server::registry::Client::new(&url, None)
         .map_err(|error| section.bad("url", &format!("can't be taken: {error}")))?;
-    Ok(RegistryAddress { url, user: user.zip(password) })
+    let authority = section.text("ca")?.map(|path| super::beside(folder, &path));
+    if authority.is_some() && !url.starts_with("https://") {
+        return Err(section.bad("ca", "is for an address with https://"));
+    }
+    Ok(RegistryAddress { url, user: user.zip(password), authority })
 }
 
 pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {

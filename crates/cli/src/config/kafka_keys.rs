@@ -83,20 +83,27 @@ const KAFKA: &[Key] = &[
 const URL: Key = key(
     "url",
     Kind::Text,
-    "Its address, http://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API.",
+    "Its address, http://host:port or https://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API.",
 )
 .required();
 const USER: Key = key("user", Kind::Text, "The name to log in with.");
 const PASSWORD: Key =
     key("password", Kind::Secret, "The password, or the token of `tidewire registry` (with any `user`).");
 
+const CA: Key = key(
+    "ca",
+    Kind::Text,
+    "With https://: PEM file with the authority of the registry's certificate. Without this those of the system are trusted.",
+);
+
 /// One that is only read from.
-pub(super) const READ_REGISTRY: &[Key] = &[URL, USER, PASSWORD];
+pub(super) const READ_REGISTRY: &[Key] = &[URL, USER, PASSWORD, CA];
 
 const REGISTRY: &[Key] = &[
     URL,
     USER,
     PASSWORD,
+    CA,
     key(
         "naming",
         Kind::Choice(&["topic", "record", "topic-record"]),

@@ -3,6 +3,7 @@
 #![allow(unused)]
 
 pub mod connect;
+pub mod front;
 pub mod group;
 pub mod registry;
 pub mod shop;

@@ -1,48 +1,77 @@
 //! Asks a registry over HTTP: ours, or another with Confluent's API.
 
+use super::tls;
 use crate::http1;
 use serde_json::Value;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tidewire_change::{topic::escape, Error, Result};
 use tidewire_registry::base64;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ANSWER_BYTES: u64 = 256 << 20;
 
+/// With TLS or without.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
 pub struct Client {
+    /// Without its port.
+    name: String,
     /// host:port.
     host: String,
     /// Stands before every path.
     prefix: String,
     /// What stands in the header `Authorization`.
     authorization: Option<String>,
+    /// The address asks for TLS.
+    is_secure: bool,
+    /// Made at the first question.
+    connector: OnceLock<TlsConnector>,
 }
 
 impl Client {
     /// `url` as `http://127.0.0.1:8081`. `Invalid`: it isn't one.
     pub fn new(url: &str, token: Option<String>) -> Result<Client> {
         let wrong = |why: &str| Error::invalid(format!("the registry's address {url:?} {why}"));
-        if url.starts_with("https://") {
-            return Err(wrong("asks for TLS, which isn't spoken here")
-                .hint("give an http:// address on this machine, such as a proxy's"));
-        }
-        let rest = url.strip_prefix("http://").ok_or_else(|| wrong("doesn't begin with http://"))?;
+        let (is_secure, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return Err(wrong("doesn't begin with http:// or https://")),
+        };
         if rest.contains('@') {
             return Err(wrong("holds a password").hint("give it in the variable TIDEWIRE_TOKEN"));
         }
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port =
-            host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+        let with_port = host.rsplit_once(':').filter(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
         if host.is_empty() {
             return Err(wrong("names no machine"));
         }
-        let host = if has_port { host.to_string() } else { format!("{host}:80") };
+        let name = with_port.map_or(host, |(name, _)| name).to_string();
+        let host = match with_port {
+            Some(_) => host.to_string(),
+            None => format!("{host}:{}", if is_secure { 443 } else { 80 }),
+        };
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         let authorization = token.map(|token| format!("Bearer {token}"));
-        Ok(Client { host, prefix, authorization })
+        Ok(Client { name, host, prefix, authorization, is_secure, connector: OnceLock::new() })
+    }
+
+    /// Trusts the authorities of this PEM file and no others. `Invalid`: it can't be used, or the address asks for no TLS.
+    pub fn trusting(self, authority: Option<&Path>) -> Result<Client> {
+        match authority {
+            Some(_) if !self.is_secure => {
+                Err(Error::invalid("an authority's certificate is given, and the registry's address is http://")
+                    .hint("say https://, or leave the certificate out"))
+            }
+            Some(path) => Ok(Client { connector: tls::connector(Some(path))?.into(), ..self }),
+            None => Ok(self),
+        }
     }
 
     /// One that logs in with a name and a password.
@@ -57,11 +86,26 @@ impl Client {
         escape(name)
     }
 
+    async fn connect(&self) -> Result<Box<dyn Connection>> {
+        let stream = TcpStream::connect(&self.host).await.map_err(|e| Error::io(e, &self.host))?;
+        if !self.is_secure {
+            return Ok(Box::new(stream));
+        }
+        let connector = match self.connector.get() {
+            Some(connector) => connector,
+            None => {
+                let made = tls::connector(None)?;
+                self.connector.get_or_init(|| made)
+            }
+        };
+        Ok(Box::new(tls::start(connector, stream, &self.name).await?))
+    }
+
     /// Status and body. `path` begins with a slash. `Unavailable`: nobody answers there.
     pub async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
         let exchange = async {
             let io = |e| Error::io(e, &self.host);
-            let mut stream = TcpStream::connect(&self.host).await.map_err(io)?;
+            let mut stream = self.connect().await?;
             // The old version of HTTP: its answers come in one piece.
             let mut request = format!("{method} {}{path} HTTP/1.0\r\nHost: {}\r\n", self.prefix, self.host);
             request += "Accept: application/vnd.schemaregistry.v1+json, application/json\r\n";
@@ -76,7 +120,13 @@ impl Client {
             }
             stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.map_err(io)?;
             let mut answer = Vec::new();
-            stream.take(ANSWER_BYTES).read_to_end(&mut answer).await.map_err(io)?;
+            match stream.take(ANSWER_BYTES).read_to_end(&mut answer).await {
+                // Many servers end TLS without a word: the answer's own length says whether it is whole.
+                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof && http1::tells_its_length(&answer) => {}
+                read => {
+                    read.map_err(io)?;
+                }
+            }
             http1::parse(&answer)
         };
         let answered = tokio::time::timeout(PATIENCE, exchange).await;
@@ -85,7 +135,13 @@ impl Client {
                 Err(Error::unavailable(format!("{} did not answer in {} s", self.host, PATIENCE.as_secs())))
             })
             .map_err(|e| {
-                e.context("while asking the schema registry").hint("is a registry running at this address?")
+                let is_told = e.hint_text().is_some();
+                let e = e.context("while asking the schema registry");
+                if is_told {
+                    e
+                } else {
+                    e.hint("is a registry running at this address?")
+                }
             })?;
         let body =
             serde_json::from_slice(&answer.body).unwrap_or_else(|_| String::from_utf8_lossy(&answer.body).into());

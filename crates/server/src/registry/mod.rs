@@ -7,6 +7,7 @@ mod http;
 mod keeper;
 mod routes;
 mod store;
+mod tls;
 
 pub use client::{refused, Client};
 pub use http::serve;
