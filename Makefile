@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: kafka-faults help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: registry-compare registry-serdes kafka-faults help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,12 @@ debezium-takeover: build python ## a real Debezium 3.6 is taken over in its slot
 
 debezium-topics: build python kafka ## topics that a real Debezium 3.6 wrote are applied, with schemas and without (needs a JDK)
 	$(PYTHON) testbed/debezium/topics.py --binary $(DEBUG)
+
+registry-compare: build python ## the same requests to `tidewire registry` and to Apicurio's Confluent API (needs Maven; ARGS=--print shows what differs)
+	$(PYTHON) testbed/registry/compare.py --binary $(DEBUG) $(ARGS)
+
+registry-serdes: build python kafka ## Confluent's serializers for Java with our registry and our topics in Avro (needs a JDK)
+	$(PYTHON) testbed/registry/serdes.py --binary $(DEBUG)
 
 sim: tools ## 10,000 seeds of the simulation (SEEDS=200 FIRST=1)
 	TIDEWIRE_SEEDS=$(or $(SEEDS),10000) TIDEWIRE_FIRST_SEED=$(or $(FIRST),1) cargo test --release --quiet -p tidewire-simulation \
