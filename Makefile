@@ -9,7 +9,7 @@ PYTHON  := $(CACHE)/venv/bin/python
 DEBUG   := $(CARGO_TARGET_DIR)/debug/tidewire
 RELEASE := $(CARGO_TARGET_DIR)/release/tidewire
 
-.PHONY: registry-compare registry-serdes kafka-faults help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
+.PHONY: debezium-readers registry-compare registry-serdes kafka-faults help demo test unit bench bench-quick bench-kafka bench-delta azure readers cases kill sim fuzz fuzz-short debezium-compare debezium-takeover debezium-topics audit docs lint build release tools python kafka test-pg14 test-pg16 test-pg17 test-pg18 cases-pg14 cases-pg16 cases-pg17 cases-pg18 clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ debezium-takeover: build python ## a real Debezium 3.6 is taken over in its slot
 
 debezium-topics: build python kafka ## topics that a real Debezium 3.6 wrote are applied, with schemas and without (needs a JDK)
 	$(PYTHON) testbed/debezium/topics.py --binary $(DEBUG)
+
+debezium-readers: build python kafka ## topics in Debezium's JSON are read by Flink's own format and by Debezium's JDBC sink (needs a JDK and Maven; ARGS='--only jdbc')
+	$(PYTHON) testbed/debezium/readers/readers.py --binary $(DEBUG) $(ARGS)
 
 registry-compare: build python ## the same requests to `tidewire registry` and to Apicurio's Confluent API (needs Maven; ARGS=--print shows what differs)
 	$(PYTHON) testbed/registry/compare.py --binary $(DEBUG) $(ARGS)
