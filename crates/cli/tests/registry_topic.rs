@@ -241,3 +241,33 @@ fn a_registry_whose_broker_is_away_answers_what_it_knows_and_goes_on_behind_it()
     assert!((2..=3).contains(&found), "{found}");
     assert_eq!(registry.yes("GET", "/subjects/s/versions/1", None)["id"], 1);
 }
+
+#[test]
+fn a_cluster_that_asks_for_tls_and_a_password_gets_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(path("ca.pem"), certificate.pem()).unwrap();
+    std::fs::write(path("store.pem"), key.serialize_pem() + &certificate.pem()).unwrap();
+    let login = "org.apache.kafka.common.security.plain.PlainLoginModule required";
+    let properties = format!(
+        "listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT\ninter.broker.listener.name=PLAINTEXT\n\
+         sasl.mechanism.inter.broker.protocol=PLAIN\nsasl.enabled.mechanisms=PLAIN\n\
+         listener.name.plaintext.plain.sasl.jaas.config={login} username=\"broker\" password=\"w0rd\" user_broker=\"w0rd\" user_reg=\"w0rd\";\n\
+         ssl.keystore.type=PEM\nssl.keystore.location={}\nssl.truststore.type=PEM\nssl.truststore.location={}",
+        path("store.pem"),
+        path("ca.pem")
+    );
+    let kafka = Kafka::start_with(&properties, None);
+    let ca = path("ca.pem");
+    let words = ["--kafka-ca", &ca, "--kafka-user", "reg", "--kafka-mechanism", "PLAIN"];
+    let mut registry = Registry::by(kafka.address(), "_schemas");
+    registry.begin(&words, &[("TIDEWIRE_KAFKA_PASSWORD", "w0rd")]);
+    assert_eq!(registry.register("s", &record(&["a"])), 1);
+    registry.running.take().unwrap().stop().is(0);
+    let wrong = registry.launch(&words, &[("TIDEWIRE_KAFKA_PASSWORD", "guess")]).end().is(2);
+    wrong.says("refused the login").says("TIDEWIRE_KAFKA_PASSWORD").says("--kafka-mechanism");
+    let untrusted = registry.launch(&["--kafka-tls", "--kafka-user", "reg"], &[("TIDEWIRE_KAFKA_PASSWORD", "w0rd")]);
+    untrusted.end().is(2).says("--kafka-ca");
+}
