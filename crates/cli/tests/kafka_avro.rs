@@ -119,6 +119,12 @@ fn a_table_that_its_readers_cannot_bear_is_parked_before_anything_reaches_its_to
     running.until("it goes on", |_| shop.server.psql_in("replica", "SELECT count(*) FROM notes") == "2");
     assert_eq!(registry.yes("GET", "/subjects/shop.public.notes-value/versions", None), json!([1, 2]));
 
+    // A setting that may cost rows is told.
+    let text = std::fs::read_to_string(shop.place.config()).unwrap();
+    shop.place.configure(&text.replace("topic_prefix: shop", "topic_prefix: shop, cleanup: compact"));
+    shop.place.tidewire(&["check"], &[]).is(0).says("a message of public.notes may lack").says("ready");
+    shop.place.configure(&text);
+
     shop.server.psql("ALTER TABLE notes ALTER said TYPE int USING said::int; INSERT INTO notes VALUES (3, 9)");
     running.until("it is parked", |_| !parked(&shop).as_array().unwrap().is_empty());
     let told = parked(&shop);
@@ -132,6 +138,9 @@ fn a_table_that_its_readers_cannot_bear_is_parked_before_anything_reaches_its_to
     ] {
         assert!(told[0][1].as_str().unwrap().contains(part), "{part}: {told}");
     }
+    // `check` knows it, too, without registering anything.
+    let checked = shop.place.tidewire(&["check"], &[]).is(1).says("CRITICAL: bus: public.notes");
+    checked.says("shop.public.notes-value").says("MISSING_UNION_BRANCH").says("Ways out");
     shop.server.psql("INSERT INTO notes VALUES (4, 10); INSERT INTO orders VALUES (90001, 'beside', 1)");
     let beside = "SELECT count(*) FROM orders WHERE id = 90001";
     running.until("the others go on", |_| shop.server.psql_in("replica", beside) == "1");

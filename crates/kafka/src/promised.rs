@@ -50,7 +50,8 @@ async fn why_not(registry: &Registry, subject: &str, schema: &str) -> Result<Opt
         200..=299 if registry.auto_register && answer["is_compatible"] == false => {
             let said = answer["messages"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
             let said: Vec<&str> = said.collect();
-            let why = if said.is_empty() { differences(&answer) } else { said.join("; ") };
+            let is_told_apart = answer["differences"].as_array().is_some_and(|all| !all.is_empty());
+            let why = if said.is_empty() || is_told_apart { differences(&answer) } else { said.join("; ") };
             Ok(Some(forbidden(subject, &why)))
         }
         200..=299 => Ok(None),
