@@ -20,8 +20,10 @@ pub use tidewire_delta::outside::deletion_vector;
 pub use tidewire_postgres::source::outside::{checkpoint, copied_row, pgoutput};
 pub use tidewire_server::outside::{http_answer, http_body};
 
+mod registered;
 mod valid;
 
+pub use registered::registered_message;
 pub use valid::valid;
 
 /// One kind of bytes from outside.
@@ -36,12 +38,13 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool, mutations: u32) -> T
     Target { name, run, mutations }
 }
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     target("pgoutput", pgoutput, 40_000),
     target("copied_row", copied_row, 20_000),
     target("checkpoint", checkpoint, 20_000),
     target("native_message", native_message, 40_000),
     target("debezium_message", debezium_message, 20_000),
+    target("registered_message", registered_message, 20_000),
     target("journal_segment", journal_segment, 2_000),
     target("index_run", index_run, 2_000),
     target("deletion_vector", deletion_vector, 20_000),

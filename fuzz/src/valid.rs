@@ -1,7 +1,7 @@
 //! Bytes that are right, made by the code that writes them: the corpus begins with them (`cargo run -p tidewire-fuzz
 //! --example valid`).
 
-use super::{debezium_modes, every_type, folder, schema, Lake};
+use super::{debezium_modes, every_type, folder, registered, schema, Lake};
 use bytes::BytesMut;
 use std::path::Path;
 use tidewire_change::{Change, Datum, Op, Position, Row};
@@ -19,6 +19,10 @@ pub fn valid(target: &str) -> Vec<Vec<u8>> {
         "checkpoint" => vec![tidewire_postgres::source::outside::some_checkpoint()],
         "native_message" => native_messages(),
         "debezium_message" => debezium_messages(),
+        "registered_message" => {
+            let (row, partial) = rows_of_every_type();
+            registered::messages(&row, &partial)
+        }
         "journal_segment" => {
             let folder = folder();
             let (_, bytes) = journal(folder.path());
@@ -112,8 +116,8 @@ fn native_messages() -> Vec<Vec<u8>> {
     ]
 }
 
-/// In each of the modes, and one as a real Debezium wrote it.
-fn debezium_messages() -> Vec<Vec<u8>> {
+/// A row with a value in every column, and one that lacks most.
+fn rows_of_every_type() -> (Row, Row) {
     let texts = [
         "1",
         "t",
@@ -136,12 +140,18 @@ fn debezium_messages() -> Vec<Vec<u8>> {
         "{a,NULL,\"b c\"}",
         "{1,2}",
     ];
-    let schema = every_type();
-    let row = || Some(Row::from_datums(texts.iter().map(|text| Datum::Text(text.as_bytes()))));
+    let row = Row::from_datums(texts.iter().map(|text| Datum::Text(text.as_bytes())));
     let partial = Row::from_datums(texts.iter().enumerate().map(|(at, text)| match at {
         0..6 => Datum::Text(text.as_bytes()),
         _ => Datum::Unchanged,
     }));
+    (row, partial)
+}
+
+/// In each of the modes, and one as a real Debezium wrote it.
+fn debezium_messages() -> Vec<Vec<u8>> {
+    let (schema, (whole, partial)) = (every_type(), rows_of_every_type());
+    let row = || Some(whole.clone());
     let message = |which: u8, op, before, after| {
         let position = Position::new(5, 3);
         let change = Change { schema: schema.clone(), op, position, committed_at: 9, xid: Some(4), before, after };

@@ -57,6 +57,11 @@ fn bytes_that_are_no_message_of_debezium_are_refused_and_what_is_read_can_be_wri
 }
 
 #[test]
+fn bytes_that_are_no_message_under_a_registrys_schema_are_refused_and_what_is_read_can_be_written() {
+    short("registered_message");
+}
+
+#[test]
 fn bytes_that_are_no_segment_are_refused_with_their_place() {
     short("journal_segment");
 }

@@ -59,7 +59,9 @@ impl Connectors {
         let text = plan.yaml.replacen(BUS, &format!("{BUS}{kafka}"), 1);
         let text = format!("{text}data_dir: ./data\nmemory: {}\n", self.memory);
         let password = config.get("database.password").map(String::as_str).unwrap_or_default();
-        let lookup = Password(encoded(password).replace('/', "%2F"));
+        let given: Vec<(String, String)> = config.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let registry = connector::registry_password(&given).unwrap_or_default();
+        let lookup = Passwords { database: encoded(password).replace('/', "%2F"), registry };
         config::parse("the connector's configuration", &text, &self.place(config), &lookup)
     }
 
@@ -100,13 +102,17 @@ fn pipeline_of(config: &Properties) -> String {
     pipeline_name(&prefix(config))
 }
 
-/// The password by its variable, all else from the surroundings.
-struct Password(String);
+/// The passwords by their variables, all else from the surroundings.
+struct Passwords {
+    database: String,
+    registry: String,
+}
 
-impl Lookup for Password {
+impl Lookup for Passwords {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
-            "DATABASE_PASSWORD" => Some(self.0.clone()),
+            "DATABASE_PASSWORD" => Some(self.database.clone()),
+            connector::REGISTRY_PASSWORD => Some(self.registry.clone()),
             _ => Surroundings.variable(name),
         }
     }

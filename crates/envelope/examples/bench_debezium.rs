@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tidewire_change::{Change, Column, Datum, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};
 use tidewire_envelope::debezium::{
+    protobuf::{Layout, ProtobufEncoder},
     AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Glance, Modes, Origin, Place,
 };
 
@@ -88,6 +89,7 @@ fn main() {
     let changes = changes(&schema);
     json(events, &schema, &changes);
     avro(events, &schema, &changes);
+    protobuf(events, &schema, &changes);
 }
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shop", version: "0.1.0" };
@@ -153,5 +155,31 @@ fn avro(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
     rate("decode Avro, as somebody else's", events, |n| {
         let glance = writer.glance(&values[n % values.len()][5..]).expect("it is a message");
         black_box(decoder.decode_placed(glance.payload, place(), false).expect("what was written can be read"));
+    });
+}
+
+fn protobuf(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
+    let modes = Modes::default();
+    let layout = Layout::of(schema, &modes, ORIGIN.name).expect("its names are Protobuf's, too");
+    let mut encoder = ProtobufEncoder::new(schema, &modes, &ORIGIN, &layout).expect("the layout is its own");
+    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
+    rate("encode Protobuf", events, |n| {
+        let change = &changes[n % changes.len()];
+        key.clear();
+        value.clear();
+        encoder.key(change, &mut key).expect("it has a key");
+        encoder.value(change, change.committed_at + 1000, &mut value).expect("it can be held");
+        bytes += key.len() + value.len();
+    });
+    println!("  {} bytes an event", bytes / events);
+    let mut values = Vec::new();
+    for change in changes {
+        let mut value = Vec::new();
+        encoder.value(change, 0, &mut value).expect("it can be held");
+        values.push(value);
+    }
+    let mut decoder = Decoder::of_protobuf(schema, &modes, &layout).expect("the layout is its own");
+    rate("decode Protobuf", events, |n| {
+        black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
     });
 }

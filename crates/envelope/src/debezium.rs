@@ -1,4 +1,4 @@
-//! Debezium's messages in JSON, both ways. The order of fields is that of Debezium's code, which its documentation doesn't always
+//! Debezium's messages in JSON, Avro and Protobuf, both ways. The order of fields is that of Debezium's code, which its documentation doesn't always
 //! follow; docs/debezium.md lists what differs and why.
 //!
 //! ```text
@@ -25,6 +25,7 @@
 //! They speak of the row `after`, of a delete's `before`; with `before_` in front, of an update's `before`.
 
 mod avro;
+mod binary;
 mod connect_schema;
 mod decimal;
 mod decoder;
@@ -37,8 +38,10 @@ mod json;
 mod literal;
 pub mod log_message;
 mod modes;
+mod numbers;
 mod origin;
 mod parts;
+pub mod protobuf;
 mod read;
 mod rows;
 mod scan;
@@ -50,7 +53,8 @@ pub mod transactions;
 mod unwrapped;
 mod write;
 
-pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter, Contract, Contracts};
+pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter};
+pub use binary::{Contract, Contracts};
 pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use foreign::{has_key, Absent, Terms};

@@ -1,5 +1,6 @@
 //! The forms in which the messages of tables lie in their topics, and which of them a bus has.
 
+use crate::coder::Files;
 use crate::config::Config;
 use crate::names::kafka_topic;
 use crate::records::FORMATS;
@@ -37,6 +38,7 @@ pub enum Codec {
     Json,
     /// By the schemas of a registry.
     Avro(Registry),
+    Protobuf(Registry),
 }
 
 impl Codec {
@@ -44,6 +46,15 @@ impl Codec {
         match self {
             Codec::Json => Coding::Json,
             Codec::Avro(_) => Coding::Avro,
+            Codec::Protobuf(_) => Coding::Protobuf,
+        }
+    }
+
+    /// None: nobody is asked.
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        match self {
+            Codec::Json => None,
+            Codec::Avro(registry) | Codec::Protobuf(registry) => Some(registry),
         }
     }
 }
@@ -52,6 +63,23 @@ impl Codec {
 pub(crate) enum Coding {
     Json,
     Avro,
+    Protobuf,
+}
+
+impl Coding {
+    /// Beside the properties of messages that aren't JSON, and a registry's word.
+    fn word(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Coding::Json => None,
+            Coding::Avro => Some(("avro", "AVRO")),
+            Coding::Protobuf => Some(("protobuf", "PROTOBUF")),
+        }
+    }
+
+    /// What a registry calls schemas of this kind.
+    pub(crate) fn schema_type(self) -> &'static str {
+        self.word().map_or("JSON", |(_, schema_type)| schema_type)
+    }
 }
 
 /// A name among the properties that no connector has.
@@ -66,15 +94,31 @@ pub(crate) struct Known {
     pub modes: Numbered,
     /// Hash of a subject and a schema → the number that the registry has for it.
     pub ids: HashMap<u128, u32>,
+    pub files: Files,
+}
+
+/// What a message in `__formats` tells beside the properties.
+pub(crate) enum Note {
+    /// The number that the registry has for a schema.
+    Id(u128, u32),
+    /// The numbers that the fields of a schema have.
+    File(u128, String),
 }
 
 /// Blocks.
 pub(crate) fn known(config: &Config) -> Result<Known> {
     let mut known = Known::default();
     for message in whole::read_topic(config, FORMATS)? {
-        if let Some((hash, id)) = id_in(&message.key, &message.value) {
-            known.ids.insert(hash, id);
-            continue;
+        match note_in(&message.key, &message.value) {
+            Some(Note::Id(hash, id)) => {
+                known.ids.insert(hash, id);
+                continue;
+            }
+            Some(Note::File(hash, text)) => {
+                known.files.insert(hash, text);
+                continue;
+            }
+            None => {}
         }
         let name = kafka_topic(&config.topic_prefix, FORMATS);
         let broken = || {
@@ -87,6 +131,7 @@ pub(crate) fn known(config: &Config) -> Result<Known> {
         for (property, value) in properties {
             match (property.as_str(), value.as_str()) {
                 (CODING, "avro") => coding = Coding::Avro,
+                (CODING, "protobuf") => coding = Coding::Protobuf,
                 _ if modes.set(&property, &value).map_err(|_| broken())? => {}
                 _ => return Err(broken()),
             }
@@ -111,6 +156,7 @@ pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Resul
         None => ("Tidewire's own form", "native"),
         Some(Coding::Json) => ("Debezium's JSON", "debezium-json"),
         Some(Coding::Avro) => ("Debezium's Avro", "debezium-avro"),
+        Some(Coding::Protobuf) => ("Debezium's Protobuf", "debezium-protobuf"),
     };
     Err(Error::invalid(format!("the topics {prefix}.* hold messages in {has}: one that reads them takes no other"))
         .hint(format!("set bus.kafka.format to {format}, or bus.kafka.topic_prefix to topics of their own")))
@@ -126,8 +172,8 @@ pub(crate) fn number(known: &Numbered, modes: &Modes, coding: Coding) -> Result<
         Error::invalid("the properties of the format were changed 65,535 times").hint("use a topic_prefix of its own")
     })?;
     let mut properties: BTreeMap<_, _> = modes.properties().into_iter().collect();
-    if coding == Coding::Avro {
-        properties.insert(CODING, "avro".to_string());
+    if let Some((word, _)) = coding.word() {
+        properties.insert(CODING, word.to_string());
     }
     let value = serde_json::to_vec(&properties).map_err(|error| Error::bug("texts have no JSON").caused_by(error))?;
     Ok((number, Some(note(number.to_string(), value.into()))))
@@ -139,20 +185,32 @@ fn note(key: String, value: Bytes) -> Message {
 
 /// What a key begins with that names a registered schema.
 const ID: &str = "id-";
+/// What a key begins with that names a file.
+const FILE: &str = "file-";
 
 /// Tells that the registry has a number for a schema: whoever starts while it is down goes on by it.
 pub(crate) fn id_note(hash: u128, id: u32) -> Message {
     note(format!("{ID}{hash:032x}"), id.to_string().into())
 }
 
-/// The hash and the number that a message on its way to the bus tells.
-pub(crate) fn id_of(message: &Message) -> Option<(u128, u32)> {
-    id_in(&message.key, &message.value)
+/// Tells which numbers a schema's fields have: whoever reads the messages has to know.
+pub(crate) fn file_note(hash: u128, text: &str) -> Message {
+    note(format!("{FILE}{hash:032x}"), Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn id_in(key: &[u8], value: &[u8]) -> Option<(u128, u32)> {
-    let hash = std::str::from_utf8(key).ok()?.strip_prefix(ID)?;
-    Some((u128::from_str_radix(hash, 16).ok()?, std::str::from_utf8(value).ok()?.parse().ok()?))
+/// What a message on its way to the bus tells.
+pub(crate) fn note_of(message: &Message) -> Option<Note> {
+    note_in(&message.key, &message.value)
+}
+
+fn note_in(key: &[u8], value: &[u8]) -> Option<Note> {
+    let (key, value) = (std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?);
+    let hash = |hash: &str| u128::from_str_radix(hash, 16).ok();
+    match (key.strip_prefix(ID), key.strip_prefix(FILE)) {
+        (Some(of), _) => Some(Note::Id(hash(of)?, value.parse().ok()?)),
+        (_, Some(of)) => Some(Note::File(hash(of)?, value.to_string())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +241,8 @@ mod tests {
         assert!(told(debezium(), &BTreeMap::new()).contains("set bus.kafka.format to native"));
         let in_avro = BTreeMap::from([(1, (Modes::default(), Coding::Avro))]);
         assert!(told(debezium(), &in_avro).contains("set bus.kafka.format to debezium-avro"));
+        let in_protobuf = BTreeMap::from([(1, (Modes::default(), Coding::Protobuf))]);
+        assert!(told(debezium(), &in_protobuf).contains("set bus.kafka.format to debezium-protobuf"));
     }
 
     #[test]
@@ -201,8 +261,9 @@ mod tests {
 
     #[test]
     fn numbers_of_schemas_come_back_and_are_no_numbers_of_modes() {
-        let message = id_note(u128::MAX - 5, 7);
-        assert_eq!(id_of(&message), Some((u128::MAX - 5, 7)));
-        assert_eq!((id_in(b"1", b"{}"), id_in(b"id-x", b"1")), (None, None));
+        assert!(matches!(note_of(&id_note(u128::MAX - 5, 7)), Some(Note::Id(hash, 7)) if hash == u128::MAX - 5));
+        let file = note_of(&file_note(5, "message A {}"));
+        assert!(matches!(file, Some(Note::File(5, text)) if text == "message A {}"));
+        assert!(note_in(b"1", b"{}").is_none() && note_in(b"id-x", b"1").is_none());
     }
 }

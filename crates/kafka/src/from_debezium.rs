@@ -1,7 +1,8 @@
 //! Debezium's messages as they lie on the bus → a message in our own form, exactly as it was appended.
 
+use crate::coder::{self, Files};
 use crate::config::Config;
-use crate::format::{self, Coding, Numbered};
+use crate::format::{self, Numbered};
 use crate::merge::Waiting;
 use crate::records::Form;
 use crate::whole;
@@ -18,6 +19,7 @@ use tidewire_envelope::native;
 pub(crate) struct FromDebezium {
     schemas: HashMap<SchemaId, Arc<Schema>>,
     modes: Numbered,
+    files: Files,
     decoders: HashMap<Form, Decoder>,
     out: BytesMut,
     key: Vec<u8>,
@@ -32,7 +34,7 @@ impl FromDebezium {
     fn one(&mut self, waiting: Waiting, config: &Config) -> Result<FetchedMessage> {
         let Waiting { form, mut message, .. } = waiting;
         let Some(form) = form else {
-            // JSON, or Avro: our own form begins with neither.
+            // JSON, Avro or Protobuf: our own form begins with none of their signs.
             if matches!(message.value.first(), Some(b'{' | 0)) && !topic::is_internal(&message.topic) {
                 message.value =
                     native::unread("another program wrote the message: it lacks our header", &message.value);
@@ -72,26 +74,42 @@ impl FromDebezium {
 
     fn decoder(&mut self, form: Form, config: &Config) -> Result<Decoder> {
         if !self.modes.contains_key(&form.number) {
-            self.modes = format::known(config)?.modes;
+            self.learn(config)?;
         }
         if !self.schemas.contains_key(&form.schema) {
             self.schemas = whole::schemas(config)?;
         }
-        let (modes, coding) = self.modes.get(&form.number).ok_or_else(|| {
-            Error::invalid(format!(
-                "it was written by properties (number {}) that the bus doesn't tell of",
-                form.number
-            ))
-            .hint("the topic of formats must not lose messages: was it made anew?")
-        })?;
-        let schema = self.schemas.get(&form.schema).ok_or_else(|| {
-            Error::schema(format!("it uses schema {:016x}, which isn't known", form.schema.0))
-                .hint(format!("the topic {} must not lose messages: was it made anew?", topic::SCHEMAS))
-        })?;
-        match coding {
-            Coding::Json => Ok(Decoder::new(schema, modes)),
-            Coding::Avro => Decoder::of_avro(schema, modes, &config.topic_prefix),
+        let decoder = |this: &FromDebezium| {
+            let (modes, coding) = this.modes.get(&form.number).ok_or_else(|| {
+                Error::invalid(format!(
+                    "it was written by properties (number {}) that the bus doesn't tell of",
+                    form.number
+                ))
+                .hint("the topic of formats must not lose messages: was it made anew?")
+            })?;
+            let schema = this.schemas.get(&form.schema).ok_or_else(|| {
+                Error::schema(format!("it uses schema {:016x}, which isn't known", form.schema.0))
+                    .hint(format!("the topic {} must not lose messages: was it made anew?", topic::SCHEMAS))
+            })?;
+            coder::decoder(*coding, schema, modes, &config.topic_prefix, &this.files)
+        };
+        // The numbers of a schema's fields came with it.
+        match decoder(self)? {
+            Some(decoder) => Ok(decoder),
+            None => {
+                self.learn(config)?;
+                decoder(self)?.ok_or_else(|| {
+                    Error::invalid("the bus doesn't tell the numbers that the fields of its messages have")
+                        .hint("the topic of formats must not lose messages: was it made anew?")
+                })
+            }
         }
+    }
+
+    fn learn(&mut self, config: &Config) -> Result<()> {
+        let known = format::known(config)?;
+        (self.modes, self.files) = (known.modes, known.files);
+        Ok(())
     }
 }
 

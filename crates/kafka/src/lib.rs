@@ -1,5 +1,5 @@
 //! Owns: Kafka as the bus: topics, appends in Kafka transactions, readers that stand between source transactions.
-//! May import: change, connector, envelope, flow (keys), librdkafka.
+//! May import: change, connector, envelope, flow (keys), registry (.proto files), librdkafka.
 //! Never imports: other adapters, pipeline.
 //!
 //! ```text
@@ -13,11 +13,12 @@
 //!
 //! Topics are `{prefix}.{schema}.{table}`. Every message carries its number in its append, so a reader gives out what
 //! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
-//! Debezium's (JSON, or Avro by a schema registry), and come back from either as they were appended.
+//! Debezium's (JSON, or Avro and Protobuf by a schema registry), and come back from either as they were appended.
 
 mod admin;
 mod bus;
 mod client;
+mod coder;
 mod config;
 mod consumer;
 mod error;
@@ -33,6 +34,7 @@ mod making;
 mod merge;
 mod names;
 mod producer;
+mod protobuf;
 mod promised;
 mod raise;
 mod reader;

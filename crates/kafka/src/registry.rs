@@ -1,8 +1,10 @@
-//! A schema registry, as far as topics in Avro need it: schemas are registered before the first message that uses them.
+//! A schema registry, as far as topics in Avro and Protobuf need it: schemas are registered before the first message that uses them.
 
+use crate::coder::{file_hash, Coder, Files};
 use crate::config::Config;
-use crate::format::{self, Codec, Debezium, Format};
+use crate::format::{self, Coding, Debezium, Format, Known};
 use crate::names::kafka_topic;
+use crate::protobuf::first_message;
 use crate::writer::Job;
 use serde_json::{json, Value};
 use std::collections::HashMap;
@@ -10,7 +12,7 @@ use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Error, ErrorKind, Message, Result, Schema};
 use tidewire_connector::{BoxFuture, Contract};
-use tidewire_envelope::debezium::{position_contract, AvroEncoder, Contracts, Origin};
+use tidewire_envelope::debezium::protobuf::Layout;
 use tokio::sync::{oneshot, Mutex};
 
 /// Asks a registry: method, path, body → status and body. `Unavailable`: nobody answers.
@@ -54,13 +56,9 @@ pub(crate) struct Named {
 
 impl Named {
     /// `topic`: Kafka's name.
-    pub fn of(registry: &Registry, topic: &str, contracts: &Contracts) -> Named {
-        let subject = |part: &str, record: &str| match registry.naming {
-            Naming::Topic => format!("{topic}-{part}"),
-            Naming::Record => record.to_string(),
-            Naming::TopicRecord => format!("{topic}-{record}"),
-        };
-        let position = position_contract();
+    pub fn of(registry: &Registry, topic: &str, coder: &Coder) -> Named {
+        let (contracts, position) = (coder.contracts(), coder.position_contract());
+        let subject = |part: &str, record: &str| registry.subject(topic, part, record);
         Named {
             key: contracts.key.as_ref().map(|key| (subject("key", &key.name), key.schema.clone())),
             value: (subject("value", &contracts.value.name), contracts.value.schema.clone()),
@@ -75,14 +73,38 @@ pub(crate) fn hash(subject: &str, schema: &str) -> u128 {
 }
 
 impl Registry {
+    /// `part`: key or value. `record`: the name of what is in it.
+    fn subject(&self, topic: &str, part: &str, record: &str) -> String {
+        match self.naming {
+            Naming::Topic => format!("{topic}-{part}"),
+            Naming::Record => record.to_string(),
+            Naming::TopicRecord => format!("{topic}-{record}"),
+        }
+    }
+
+    /// The last schema of a subject, if it has one of this kind.
+    async fn latest(&self, subject: &str, coding: Coding) -> Result<Option<String>> {
+        let path = format!("/subjects/{}/versions/latest", topic::escape(subject));
+        let (status, answer) = (self.ask)("GET", path, None).await?;
+        match status {
+            200..=299 if answer["schemaType"].as_str().unwrap_or("AVRO") != coding.schema_type() => Ok(None),
+            200..=299 => Ok(answer["schema"].as_str().map(str::to_string)),
+            404 => Ok(None),
+            status => Err(refused(status, &answer)),
+        }
+    }
+
     /// The number of a schema; a text inside: the registry doesn't take it, and why.
-    async fn id(&self, subject: &str, schema: &str) -> Result<Result<u32, String>> {
+    async fn id(&self, subject: &str, schema: &str, coding: Coding) -> Result<Result<u32, String>> {
         let path = topic::escape(subject);
         if self.auto_register {
             self.set_level(&path).await?;
         }
         let versions = if self.auto_register { "/versions" } else { "" };
-        let body = json!({"schema": schema});
+        let body = match coding {
+            Coding::Avro => json!({"schema": schema}),
+            coding => json!({"schema": schema, "schemaType": coding.schema_type()}),
+        };
         let (status, answer) = (self.ask)("POST", format!("/subjects/{path}{versions}"), Some(body)).await?;
         match status {
             200..=299 => match answer["id"].as_u64().and_then(|id| u32::try_from(id).ok()) {
@@ -163,7 +185,7 @@ pub(crate) struct Accepting {
 #[derive(Default)]
 struct State {
     /// What the bus knows; none: it wasn't looked at yet.
-    told: Option<HashMap<u128, u32>>,
+    told: Option<Known>,
     /// What the registry itself said since this process began.
     confirmed: HashMap<u128, u32>,
     silent: Option<Instant>,
@@ -173,8 +195,8 @@ impl Accepting {
     /// None: what lies on this bus needs no registry.
     pub fn of(config: &Config, jobs: mpsc::Sender<Job>) -> Option<Contract> {
         let Format::Debezium(of) = &config.format else { return None };
-        let Codec::Avro(registry) = &of.codec else { return None };
-        let (config, of, registry) = (config.clone(), (**of).clone(), registry.clone());
+        let registry = of.codec.registry()?.clone();
+        let (config, of) = (config.clone(), (**of).clone());
         let accepting = Arc::new(Accepting { config, of, registry, jobs, state: Mutex::default() });
         Some(Arc::new(move |schema| {
             let accepting = accepting.clone();
@@ -184,35 +206,78 @@ impl Accepting {
 
     /// Some: the registry doesn't take it, and why.
     async fn accept(&self, schema: &Arc<Schema>) -> Result<Option<String>> {
-        let Debezium { modes, database, version, .. } = &self.of;
-        let origin = Origin { name: &self.config.topic_prefix, database, version };
-        let encoder = match AvroEncoder::new(schema, modes, &origin) {
-            Ok(encoder) => encoder,
+        let topic = kafka_topic(&self.config.topic_prefix, &topic::topic_of(&schema.table));
+        let mut state = self.state.lock().await;
+        self.look(&mut state).await?;
+        let (mut files, new_files) = match self.files(&state, schema, &topic).await {
+            Ok(files) => files,
+            Err(error) if matches!(error.kind(), ErrorKind::Schema) => return Ok(Some(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        files.extend(new_files.iter().map(|(hash, text)| (*hash, text.clone())));
+        let coder = match Coder::new(&self.of, &self.config.topic_prefix, schema, &files) {
+            Ok(coder) => coder,
             Err(error) if error.kind() == ErrorKind::Schema => return Ok(Some(error.to_string())),
             Err(error) => return Err(error),
         };
-        let topic = kafka_topic(&self.config.topic_prefix, &topic::topic_of(&schema.table));
-        let named = Named::of(&self.registry, &topic, encoder.contracts());
-        let mut state = self.state.lock().await;
-        self.look(&mut state).await?;
+        let named = Named::of(&self.registry, &topic, &coder);
         let mut notes = Vec::new();
         for (subject, text) in [Some(named.value), named.key, Some(named.position)].into_iter().flatten() {
             let hash = hash(&subject, &text);
             if state.confirmed.contains_key(&hash) {
                 continue;
             }
-            let known = state.told.as_ref().and_then(|told| told.get(&hash)).copied();
+            let known = state.told.as_ref().and_then(|told| told.ids.get(&hash)).copied();
             match self.ask(&mut state, &subject, &text, known).await? {
                 Ok(id) if known != Some(id) => notes.push((hash, id)),
                 Ok(_) => {}
                 Err(why) => return Ok(Some(why)),
             }
         }
-        self.tell(notes.iter().map(|(hash, id)| format::id_note(*hash, *id)).collect()).await?;
+        let of_files = new_files.iter().map(|(hash, text)| format::file_note(*hash, text));
+        self.tell(of_files.chain(notes.iter().map(|(hash, id)| format::id_note(*hash, *id))).collect()).await?;
         if let Some(told) = &mut state.told {
-            told.extend(notes);
+            told.ids.extend(notes);
+            told.files.extend(new_files);
         }
         Ok(None)
+    }
+
+    /// The files that the bus knows, and those that it is to be told: a schema's fields have the numbers that they had in the subject's last
+    /// version. Once told they are so for good, for whoever reads the messages.
+    async fn files(&self, state: &State, schema: &Arc<Schema>, topic: &str) -> Result<(Files, Files)> {
+        let known = state.told.as_ref().map(|told| told.files.clone()).unwrap_or_default();
+        let mut new = Files::new();
+        if self.of.codec.coding() != Coding::Protobuf {
+            return Ok((known, new));
+        }
+        let fresh = Layout::of(schema, &self.of.modes, &self.config.topic_prefix)?;
+        let (mut before, contracts) = ([None, None], fresh.contracts());
+        let parts = [("value", Some(&contracts.value)), ("key", contracts.key.as_ref())];
+        for ((part, contract), before) in parts.iter().zip(&mut before) {
+            let Some(contract) = contract.filter(|contract| !known.contains_key(&file_hash(contract))) else {
+                continue;
+            };
+            let subject = self.registry.subject(topic, part, &contract.name);
+            let latest = self.registry.latest(&subject, Coding::Protobuf).await;
+            let latest = latest.map_err(|error| error.context(format!("asking for the last schema of {subject}")))?;
+            let unread = |error: Error| {
+                Error::schema(format!(
+                    "the last schema of {subject} can't be read, and it says which numbers fields have: {error}"
+                ))
+            };
+            *before = Some(latest.map(|text| first_message(&text).map_err(unread)).transpose()?);
+        }
+        let [value, key] = before;
+        let is_new = [value.is_some(), key.is_some()];
+        let next = fresh.following(key.flatten().as_deref(), value.flatten().as_deref())?.contracts();
+        let texts = [(Some(&contracts.value), Some(&next.value)), (contracts.key.as_ref(), next.key.as_ref())];
+        for ((contract, next), _) in texts.into_iter().zip(is_new).filter(|(_, is_new)| *is_new) {
+            if let (Some(contract), Some(next)) = (contract, next) {
+                new.insert(file_hash(contract), next.schema.clone());
+            }
+        }
+        Ok((known, new))
     }
 
     async fn ask(
@@ -226,7 +291,7 @@ impl Accepting {
         if let Some(id) = known.filter(|_| is_silent) {
             return Ok(Ok(id));
         }
-        match self.registry.id(subject, text).await {
+        match self.registry.id(subject, text, self.of.codec.coding()).await {
             Ok(answer) => {
                 state.silent = None;
                 if let Ok(id) = &answer {
@@ -248,8 +313,7 @@ impl Accepting {
         if state.told.is_none() {
             let config = self.config.clone();
             let known = tokio::task::spawn_blocking(move || format::known(&config)).await;
-            state.told =
-                Some(known.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))??.ids);
+            state.told = Some(known.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))??);
         }
         Ok(())
     }
@@ -284,16 +348,16 @@ mod tests {
 
     #[test]
     fn subjects_are_called_as_each_strategy_says() {
-        let contract = |name: &str| tidewire_envelope::debezium::Contract { name: name.into(), schema: "{}".into() };
-        let contracts = Contracts { key: Some(contract("p.s.t.Key")), value: contract("p.s.t.Envelope") };
         let subjects = |naming| {
             let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Ok((500, json!({}))) }));
             let registry = Registry { ask, naming, auto_register: true, level: None };
-            let named = Named::of(&registry, "p.s.t", &contracts);
-            (named.key.unwrap().0, named.value.0)
+            ["Key", "Envelope"].map(|record| {
+                let part = if record == "Key" { "key" } else { "value" };
+                registry.subject("p.s.t", part, &format!("p.s.t.{record}"))
+            })
         };
-        assert_eq!(subjects(Naming::Topic), ("p.s.t-key".into(), "p.s.t-value".into()));
-        assert_eq!(subjects(Naming::Record), ("p.s.t.Key".into(), "p.s.t.Envelope".into()));
-        assert_eq!(subjects(Naming::TopicRecord), ("p.s.t-p.s.t.Key".into(), "p.s.t-p.s.t.Envelope".into()));
+        assert_eq!(subjects(Naming::Topic), ["p.s.t-key", "p.s.t-value"]);
+        assert_eq!(subjects(Naming::Record), ["p.s.t.Key", "p.s.t.Envelope"]);
+        assert_eq!(subjects(Naming::TopicRecord), ["p.s.t-p.s.t.Key", "p.s.t-p.s.t.Envelope"]);
     }
 }

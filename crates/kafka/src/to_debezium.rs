@@ -1,6 +1,7 @@
 //! A message of a table in our own form → one of Debezium's.
 
-use crate::format::{Codec, Debezium};
+use crate::coder::{Coder, Files};
+use crate::format::{Debezium, Note};
 use crate::names::kafka_topic;
 use crate::records::Form;
 use crate::registry::{hash, Named};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use tidewire_change::{topic, Change, Error, Message, Op, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::log_message::LogMessages;
 use tidewire_envelope::debezium::transactions::{Border, Transactions};
-use tidewire_envelope::debezium::{is_key_change, push_position_key, AvroEncoder, Encoder, Modes, Origin};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin};
 use tidewire_envelope::native;
 
 pub(crate) struct ToDebezium {
@@ -22,6 +23,7 @@ pub(crate) struct ToDebezium {
     encoders: HashMap<SchemaId, Table>,
     /// The numbers that the registry has for schemas, as far as the bus knows them.
     ids: HashMap<u128, u32>,
+    files: Files,
     key: Vec<u8>,
     value: Vec<u8>,
     other_key: Vec<u8>,
@@ -31,11 +33,12 @@ pub(crate) struct ToDebezium {
 struct Table {
     /// Also for headers, which are JSON always.
     json: Encoder,
-    avro: Option<Avro>,
+    binary: Option<Binary>,
 }
 
-struct Avro {
-    encoder: AvroEncoder,
+/// By a registry's schemas.
+struct Binary {
+    coder: Coder,
     /// Of the schema of keys for messages that have none.
     position: u32,
 }
@@ -65,6 +68,7 @@ impl ToDebezium {
             schemas,
             encoders: HashMap::new(),
             ids: HashMap::new(),
+            files: Files::new(),
             key: Vec::new(),
             value: Vec::new(),
             other_key: Vec::new(),
@@ -104,8 +108,12 @@ impl ToDebezium {
     }
 
     /// The registry has another number for a schema now, perhaps.
-    pub fn learn_id(&mut self, (hash, id): (u128, u32)) {
-        if self.ids.insert(hash, id).is_some_and(|before| before != id) {
+    pub fn learn_note(&mut self, note: Note) {
+        let is_other = match note {
+            Note::Id(hash, id) => self.ids.insert(hash, id).is_some_and(|before| before != id),
+            Note::File(hash, text) => self.files.insert(hash, text.clone()).is_some_and(|before| before != text),
+        };
+        if is_other {
             self.encoders.clear();
         }
     }
@@ -131,19 +139,19 @@ impl ToDebezium {
         self.key.clear();
         self.value.clear();
         self.other_key.clear();
-        let mut has_key = match &mut table.avro {
+        let mut has_key = match &mut table.binary {
             None => table.json.key(&change, &mut self.key),
-            Some(avro) => avro.encoder.key(&change, &mut self.key)?,
+            Some(binary) => binary.coder.key(&change, &mut self.key)?,
         };
         if !has_key && needs_key {
             let (position, out) = (change.position, &mut self.key);
-            match &table.avro {
+            match &table.binary {
                 None => {
                     let key = format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal);
                     let (head, tail) = if self.of.modes.key_schemas { (POSITION_HEAD, "}") } else { ("", "") };
                     out.extend_from_slice([head, &key, tail].concat().as_bytes());
                 }
-                Some(avro) => push_position_key(position, avro.position, out),
+                Some(binary) => binary.coder.position_key(position, binary.position, out),
             }
             has_key = true;
         }
@@ -151,9 +159,9 @@ impl ToDebezium {
             true => transactions.count(&change),
             false => Default::default(),
         };
-        match &mut table.avro {
+        match &mut table.binary {
             None => table.json.value_in(&change, counted.block.as_ref(), now, &mut self.value),
-            Some(avro) => avro.encoder.value(&change, now, &mut self.value)?,
+            Some(binary) => binary.coder.value(&change, now, &mut self.value)?,
         }
         let name = other.and_then(|other| table.json.header(&change, &other, &mut self.other_key));
         Ok(Written {
@@ -171,10 +179,9 @@ impl ToDebezium {
         let Debezium { modes, database, version, codec } = &self.of;
         let origin = Origin { name: &self.prefix, database, version };
         let json = Encoder::new(schema, modes, &origin);
-        let Codec::Avro(registry) = codec else { return Ok(Table { json, avro: None }) };
-        let mut encoder = AvroEncoder::new(schema, modes, &origin)?;
-        let named =
-            Named::of(registry, &kafka_topic(&self.prefix, &topic::topic_of(&schema.table)), encoder.contracts());
+        let Some(registry) = codec.registry() else { return Ok(Table { json, binary: None }) };
+        let mut coder = Coder::new(&self.of, &self.prefix, schema, &self.files)?;
+        let named = Named::of(registry, &kafka_topic(&self.prefix, &topic::topic_of(&schema.table)), &coder);
         let id = |(subject, text): &(String, String)| {
             self.ids.get(&hash(subject, text)).copied().ok_or_else(|| {
                 let message = format!("the schema of {} isn't registered under {subject}", schema.table);
@@ -184,8 +191,8 @@ impl ToDebezium {
             })
         };
         let key = named.key.as_ref().map(id).transpose()?.unwrap_or(0);
-        encoder.set_ids(key, id(&named.value)?);
-        Ok(Table { json, avro: Some(Avro { encoder, position: id(&named.position)? }) })
+        coder.set_ids(key, id(&named.value)?);
+        Ok(Table { json, binary: Some(Binary { coder, position: id(&named.position)? }) })
     }
 
     fn change(&self, message: &Message) -> Result<Change> {

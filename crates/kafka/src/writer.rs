@@ -2,7 +2,7 @@
 
 use crate::admin::{self, Admin, Made, Wanted};
 use crate::config::Config;
-use crate::format::{self, Format};
+use crate::format::{self, Format, Note};
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
@@ -298,8 +298,8 @@ impl Writer {
             self.schemas.insert(topic::topic_of(&schema.table), schema);
         }
         for message in group.messages.iter().filter(|m| &*m.topic == FORMATS) {
-            if let (Some(debezium), Some(id)) = (self.session()?.debezium.as_mut(), format::id_of(message)) {
-                debezium.learn_id(id);
+            if let (Some(debezium), Some(note)) = (self.session()?.debezium.as_mut(), format::note_of(message)) {
+                debezium.learn_note(note);
             }
         }
         Ok(())
@@ -369,7 +369,8 @@ impl Writer {
         let (number, untold) = format::number(&known.modes, &of.modes, of.codec.coding())?;
         let mut debezium =
             ToDebezium::new((**of).clone(), &self.config.topic_prefix, number, whole::schemas(&self.config)?);
-        known.ids.into_iter().for_each(|id| debezium.learn_id(id));
+        known.ids.into_iter().for_each(|(hash, id)| debezium.learn_note(Note::Id(hash, id)));
+        known.files.into_iter().for_each(|(hash, text)| debezium.learn_note(Note::File(hash, text)));
         Ok((Some(debezium), untold))
     }
 

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tidewire_change::{Change, Op, Position, Result, Schema};
 use tidewire_envelope::debezium::{
+    protobuf::{Layout, ProtobufEncoder},
     AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Glance, Modes, Origin, Place,
 };
 
@@ -27,7 +28,8 @@ fn parts(changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Re
     let changes: Vec<Change> = changes.iter().map(|change| Change { op: Op::Create, ..change.clone() }).collect();
     let schema = changes[0].schema.clone();
     json(&schema, &changes, each)?;
-    avro(&schema, &changes, each)
+    avro(&schema, &changes, each)?;
+    protobuf(&schema, &changes, each)
 }
 
 fn place() -> Place {
@@ -98,6 +100,33 @@ fn avro(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mu
             let glance = writer.glance(&message[5..]).expect("it is a message");
             black_box(decoder.decode_placed(glance.payload, place(), false).expect("it is a change"));
         }
+    });
+    Ok(())
+}
+
+fn protobuf(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+    let modes = Modes::default();
+    let layout = Layout::of(schema, &modes, ORIGIN.name)?;
+    let mut encoder = ProtobufEncoder::new(schema, &modes, &ORIGIN, &layout)?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    each("protobuf_write", &mut || {
+        for change in changes {
+            key.clear();
+            value.clear();
+            encoder.key(black_box(change), &mut key).expect("it has a key");
+            encoder.value(change, NOW, &mut value).expect("it can be held");
+            black_box((&key, &value));
+        }
+    });
+    let mut messages = Vec::new();
+    for change in changes {
+        let mut value = Vec::new();
+        encoder.value(change, NOW, &mut value)?;
+        messages.push(value);
+    }
+    let mut decoder = Decoder::of_protobuf(schema, &modes, &layout)?;
+    each("protobuf_read", &mut || {
+        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
     });
     Ok(())
 }

@@ -252,6 +252,7 @@ pub(super) fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<ka
                 version: env!("CARGO_PKG_VERSION").to_string(),
                 codec: match &of.registry {
                     None => kafka::Codec::Json,
+                    Some(settings) if of.in_protobuf => kafka::Codec::Protobuf(registry(settings)?),
                     Some(settings) => kafka::Codec::Avro(registry(settings)?),
                 },
             })),

@@ -15,7 +15,7 @@ pub struct DebeziumSource {
     pub topics: Vec<String>,
     pub unwrapped: bool,
     pub modes: Modes,
-    /// The topics are in Avro.
+    /// The topics are in Avro or Protobuf.
     pub registry: Option<RegistryAddress>,
     pub tables_from: Option<Secret>,
     /// Those of which the columns were given.

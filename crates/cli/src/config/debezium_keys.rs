@@ -24,7 +24,7 @@ pub const SOURCE_DEBEZIUM: &[Key] = &[
         "Properties of the connector that say how values were written (docs/debezium.md), such as `decimal.handling.mode: string`. \
          Where messages carry schemas these say it.",
     ),
-    key("registry", Kind::Section(READ_REGISTRY), "The topics are in Avro: the schema registry that has their schemas."),
+    key("registry", Kind::Section(READ_REGISTRY), "The topics are in Avro or Protobuf: the schema registry that has their schemas."),
     key(
         "tables_from",
         Kind::Secret,

@@ -31,8 +31,10 @@ pub struct KafkaConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DebeziumForm {
     pub modes: Modes,
-    /// None: in JSON; else in Avro.
+    /// None: in JSON.
     pub registry: Option<RegistryConfig>,
+    /// By the registry in Protobuf; else in Avro.
+    pub in_protobuf: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -129,27 +131,28 @@ fn debezium(section: &Section, folder: &Path) -> Result<Option<DebeziumForm>> {
     let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
     let registry = section.section("registry")?.map(|section| registry(&section, folder)).transpose()?;
     let format = section.choice("format")?;
-    let is_avro = format == "debezium-avro";
+    let in_protobuf = format == "debezium-protobuf";
+    let is_registered = in_protobuf || format == "debezium-avro";
     if format == "native" && !properties.is_empty() {
         return Err(section.bad("properties", "is only for Debezium's formats (`format`)"));
     }
-    if registry.is_some() && !is_avro {
-        return Err(section.bad("registry", "is only for `format: debezium-avro`"));
+    if registry.is_some() && !is_registered {
+        return Err(section.bad("registry", "is only for `format: debezium-avro` and `debezium-protobuf`"));
     }
-    if registry.is_none() && is_avro {
-        return Err(section.bad("format", "needs `registry`: whoever reads Avro asks there for the schemas"));
+    if registry.is_none() && is_registered {
+        return Err(section.bad("format", "needs `registry`: whoever reads the messages asks there for the schemas"));
     }
     let mut modes = Modes::default();
     for (property, value) in &properties {
         set(&mut modes, property, value).map_err(|what| section.bad("properties", &what))?;
-        if is_avro && property.ends_with("schemas.enable") {
-            return Err(section.bad("properties", &format!("{property} is JSON's: Avro's schemas are in the registry")));
+        if is_registered && property.ends_with("schemas.enable") {
+            return Err(section.bad("properties", &format!("{property} is JSON's: the schemas are in the registry")));
         }
     }
-    if is_avro && modes.transactions {
+    if is_registered && modes.transactions {
         return Err(section.bad("properties", "says provide.transaction.metadata: transactions are told in JSON only"));
     }
-    Ok((format != "native").then_some(DebeziumForm { modes, registry }))
+    Ok((format != "native").then_some(DebeziumForm { modes, registry, in_protobuf }))
 }
 
 fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {

@@ -49,10 +49,10 @@ const KAFKA: &[Key] = &[
     key("compression", Kind::Choice(&["none", "lz4", "zstd", "gzip", "snappy"]), "How batches are packed.").default("lz4"),
     key(
         "format",
-        Kind::Choice(&["native", "debezium-json", "debezium-avro"]),
+        Kind::Choice(&["native", "debezium-json", "debezium-avro", "debezium-protobuf"]),
         "How messages of tables are written: in Tidewire's own compact form, or as Debezium writes them, for whoever else reads the \
-         topics (docs/kafka.md): in JSON, or in Avro by a schema registry. A bus keeps its form: another one needs a topic_prefix of its \
-         own.",
+         topics (docs/kafka.md): in JSON, or in Avro or Protobuf by a schema registry. A bus keeps its form: another one needs a \
+         topic_prefix of its own.",
     )
     .default("native"),
     key(
@@ -61,7 +61,7 @@ const KAFKA: &[Key] = &[
         "With Debezium's formats: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
          `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
     ),
-    key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro`: the schema registry that has the messages' schemas."),
+    key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro` or `debezium-protobuf`: the schema registry that has the messages' schemas."),
     key(
         "exactly_once",
         Kind::Flag,

@@ -18,7 +18,7 @@ pub(super) fn snapshot_mode(value: &str) -> Fate {
     }
 }
 
-/// Properties of converters, transforms and of how values are written.
+/// Properties of transforms and of how values are written.
 pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
     if Modes::PROPERTIES.contains(&property) {
         let (mut modes, default) = (Modes::default(), Modes::default());
@@ -28,10 +28,7 @@ pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
             Ok(_) => becomes(format!("bus.kafka.properties: {property}: {value}")),
         }));
     }
-    let json = "org.apache.kafka.connect.json.JsonConverter";
     Ok(Some(match property {
-        "key.converter" | "value.converter" if value == json => same("JSON"),
-        "key.converter" | "value.converter" => refused(format!("{value}: only JSON is written")),
         "tombstones.on.delete" => same("tombstones follow deletes"),
         "skipped.operations" if matches!(value, "t" | "none" | "") => same("every operation is told, truncates too"),
         "skipped.operations" => refused("every operation is told"),
@@ -45,9 +42,6 @@ pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
             refused("the envelope is written, not the row alone")
         }
         _ if property.starts_with("transforms.") => refused("transforms aren't run"),
-        _ if property.starts_with("key.converter.") || property.starts_with("value.converter.") => {
-            Fate::NoMeaning("a setting of a converter; JSON is written".into())
-        }
         _ => return Ok(None),
     }))
 }

@@ -1,17 +1,23 @@
 //! A Debezium connector's JSON as a configuration of ours: a translation of text, nothing is connected to.
 
+mod converters;
 mod format;
 mod messages;
 mod properties;
 mod signals;
 mod tables;
+mod text;
 mod topics;
 
+use converters::Converters;
+pub use converters::PASSWORD as REGISTRY_PASSWORD;
 use format::{format_of, snapshot_mode};
 use properties::{known, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tables::{entries, is_of_schema, patterns, schemas};
+pub use text::{encoded, pipeline_name};
+use text::{quoted, text};
 use tidewire_change::{Error, Result};
 use tidewire_envelope::debezium::Modes;
 
@@ -53,9 +59,16 @@ pub fn plan(json: &str, brokers: Option<&str>) -> Result<Plan> {
     plan_of(name, given, brokers)
 }
 
+/// What the variable `REGISTRY_PASSWORD` stands for in a connector's configuration.
+pub fn registry_password(given: &[(String, String)]) -> Option<String> {
+    Converters::password(given)
+}
+
 /// The same of properties that were read already.
 pub fn plan_of(name: Option<String>, given: Vec<(String, String)>, brokers: Option<&str>) -> Result<Plan> {
-    let mut plan = Translation { given, name, brokers: brokers.map(str::to_owned), ..Translation::default() };
+    let converters = Converters::of(&given);
+    let brokers = brokers.map(str::to_owned);
+    let mut plan = Translation { given, name, brokers, converters, ..Translation::default() };
     let class = plan.given.iter().find(|(property, _)| property == "connector.class").map(|(_, value)| value.as_str());
     if class != Some(CLASS) {
         let class = class.unwrap_or("none");
@@ -114,6 +127,7 @@ struct Translation {
     heartbeat_ms: Option<u64>,
     /// How values are written, where it isn't the default.
     format: Vec<(String, String)>,
+    converters: Converters,
     /// Keys of `bus.kafka`.
     kafka: Vec<(&'static str, String)>,
 }
@@ -143,6 +157,12 @@ impl Translation {
         }
         if property == "topic.transaction" {
             return Ok(topics::transaction(value, &self.given));
+        }
+        let converters = &self.converters;
+        let of_converters =
+            converters.fate(property, value, &self.given).or_else(|| converters.adjusted(property, value));
+        if let Some(fate) = of_converters {
+            return Ok(fate);
         }
         if let Some(fate) = messages::fate(property, value, &self.given, self.brokers.is_some()) {
             return Ok(fate);
@@ -315,7 +335,9 @@ impl Translation {
         if let Some(ms) = self.heartbeat_ms {
             let _ = writeln!(out, "    heartbeat: {ms}ms");
         }
-        let prefixes = messages::prefixes(&self.given).filter(|_| self.brokers.is_some()).unwrap_or_default();
+        let prefixes = messages::prefixes(&self.given)
+            .filter(|_| self.brokers.is_some() && self.converters.is_json())
+            .unwrap_or_default();
         if !prefixes.is_empty() {
             let prefixes: Vec<String> = prefixes.iter().map(|prefix| text(prefix)).collect();
             let _ = writeln!(out, "    messages: [{}]", prefixes.join(", "));
@@ -325,8 +347,9 @@ impl Translation {
             (Some(brokers), prefix) => {
                 let prefix =
                     prefix.as_deref().map_or(String::new(), |prefix| format!("\n    topic_prefix: {}", text(prefix)));
-                let _ =
-                    writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}\n    format: debezium-json", text(brokers));
+                let format = self.converters.format();
+                let _ = writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}\n    format: {format}", text(brokers));
+                out.push_str(&self.converters.yaml());
                 for (key, value) in &self.kafka {
                     let _ = writeln!(out, "    {key}: {value}");
                 }
@@ -377,35 +400,6 @@ fn no_number(property: &str) -> Error {
 
 fn is_default(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "" | "none" | "false" | "select_all")
-}
-
-/// Lower case, digits and `_`, as slots and publications are named.
-pub fn pipeline_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
-}
-
-/// A text value of YAML, in which nothing is looked up.
-fn text(value: &str) -> String {
-    quoted(&value.replace("${", "$${"))
-}
-
-/// JSON's strings are YAML's, but for some characters that YAML wants escaped.
-fn quoted(value: &str) -> String {
-    let wants = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
-    let json = serde_json::Value::from(value).to_string();
-    json.chars().map(|c| if wants(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
-}
-
-pub fn encoded(part: &str) -> String {
-    let mut out = String::new();
-    for byte in part.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 #[cfg(test)]

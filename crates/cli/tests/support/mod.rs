@@ -5,6 +5,7 @@
 pub mod connect;
 pub mod front;
 pub mod group;
+pub mod registered;
 pub mod registry;
 pub mod shop;
 

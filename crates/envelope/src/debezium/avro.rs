@@ -17,7 +17,7 @@ mod value;
 mod walk;
 mod wire;
 
-pub use encoder::{position_contract, push_position_key, AvroEncoder, Contract, Contracts};
+pub use encoder::{position_contract, push_position_key, AvroEncoder};
 pub use foreign::AvroWriter;
 pub(super) use value::read_avro;
 pub(super) use walk::Walker;

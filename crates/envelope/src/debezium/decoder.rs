@@ -1,6 +1,6 @@
 //! A message of Debezium as a change: ours, and those that a real Debezium wrote.
 
-use super::avro::Walker;
+use super::binary::Binary;
 use super::encoder::placeholder;
 use super::foreign::{Absent, Terms};
 use super::json::read_base64;
@@ -21,7 +21,7 @@ pub struct Decoder {
     pub(super) scratch: Vec<u8>,
     pub(super) json: Vec<u8>,
     /// None: the messages are JSON.
-    pub(super) walker: Option<Walker>,
+    pub(super) binary: Option<Binary>,
     pub(super) before: Slots,
     pub(super) after: Slots,
     /// What came before the last message's payload: the schema, which is the same in most messages.
@@ -48,6 +48,8 @@ pub(super) struct Slots(pub(super) Vec<(u32, u32)>);
 impl Slots {
     /// It is null.
     pub(super) const NULL: (u32, u32) = (u32::MAX, u32::MAX);
+    /// It is what its type is when nothing is written.
+    pub(super) const DEFAULT: (u32, u32) = (u32::MAX - 1, u32::MAX - 1);
 }
 
 /// What is said beside a row: for each column, whether its value is there at all, and its text.
@@ -90,7 +92,7 @@ impl Decoder {
             columns,
             scratch: Vec::new(),
             json: Vec::new(),
-            walker: None,
+            binary: None,
             before: Slots::default(),
             after: Slots::default(),
             head: Vec::new(),
@@ -104,8 +106,8 @@ impl Decoder {
     /// it held (the property is named); `Schema`: its columns are others than the schema's.
     pub fn decode(&mut self, value: Option<&[u8]>) -> Result<Option<Change>> {
         let Some(value) = value.filter(|value| !value.is_empty() && *value != b"null") else { return Ok(None) };
-        if self.walker.is_some() {
-            return self.decode_payload(self.avro_body(value)?);
+        if let Some(binary) = &self.binary {
+            return self.decode_payload(binary.body(self, value)?);
         }
         // A schema that is the same as the message before is known; what follows it is looked at as it is.
         if !self.head.is_empty() {
@@ -124,7 +126,7 @@ impl Decoder {
     }
 
     fn decode_payload(&mut self, payload: &[u8]) -> Result<Option<Change>> {
-        if self.walker.is_none() && std::str::from_utf8(payload).is_err() {
+        if self.binary.is_none() && std::str::from_utf8(payload).is_err() {
             return Err(self.malformed("isn't UTF-8"));
         }
         if payload == b"null" {
@@ -173,8 +175,8 @@ impl Decoder {
         after: &mut Slots,
         template: &mut Template,
     ) -> Result<Envelope<'a>> {
-        if let Some(walker) = &self.walker {
-            return self.walked(walker, payload, before, after);
+        if let Some(binary) = &self.binary {
+            return binary.envelope(self, payload, before, after);
         }
         let (mut cursor, mut first) = (Cursor::new(payload), true);
         let broken = || self.malformed("isn't a JSON object");
@@ -281,7 +283,11 @@ impl Decoder {
             b"unavailable" if cursor.take(b'[') => {
                 notes.is_whole = true;
                 while cursor.next(&mut first, b']')? {
-                    notes.unavailable.push(column(cursor.string()?)?);
+                    // Protobuf's way to say that the list is meant, and empty.
+                    match cursor.string()? {
+                        b"" => {}
+                        name => notes.unavailable.push(column(name)?),
+                    }
                 }
             }
             b"exact" | b"invalid_utf8" if cursor.take(b'{') => {

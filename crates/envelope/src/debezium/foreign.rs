@@ -98,10 +98,10 @@ impl Decoder {
     pub fn delete_of(&mut self, key: &[u8], place: Place) -> Result<Change> {
         let mut slots = std::mem::take(&mut self.after);
         // A key is JSON, however the rows come.
-        let (terms, walker) = (self.terms, self.walker.take());
+        let (terms, binary) = (self.terms, self.binary.take());
         self.terms.passes_over = true;
         let row = self.fields(key, &mut slots).and_then(|_| self.key_row(key, &slots));
-        (self.after, self.terms, self.walker) = (slots, terms, walker);
+        (self.after, self.terms, self.binary) = (slots, terms, binary);
         Ok(self.at(Op::Delete, place, Some(row?), None, None))
     }
 

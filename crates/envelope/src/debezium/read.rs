@@ -77,6 +77,7 @@ pub(super) fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -
             Some(word) => push_unescaped(word, out),
             None => is_number(raw).then(|| out.extend_from_slice(raw)),
         }),
+        Shape::Decimal { scale, .. } if raw.first() == Some(&b'{') => some(push_rescaled(raw, *scale, out)),
         Shape::Decimal { scale, .. } => some(push_decimal(raw, i32::from(*scale), out)),
         Shape::VariableDecimal => some(push_variable(raw, out)),
         Shape::DecimalText => some(match strict {
@@ -185,6 +186,14 @@ fn push_variable(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
         }
     }
     push_decimal(value?, i32::try_from(scale?).ok()?, out)
+}
+
+/// One that tells its own scale, with the column's.
+fn push_rescaled(raw: &[u8], scale: i16, out: &mut Vec<u8>) -> Option<()> {
+    let (mut text, mut unscaled) = (Vec::new(), Vec::new());
+    push_variable(raw, &mut text)?;
+    decimal::push_unscaled(&text, scale, &mut unscaled)?;
+    decimal::push_text(&unscaled, i32::from(scale), out)
 }
 
 /// As a text, or as a number: either holds every digit. Nothing else is a decimal.

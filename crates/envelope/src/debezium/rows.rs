@@ -1,6 +1,5 @@
 //! The columns of a row, wherever they were found in its message.
 
-use super::avro::read_avro;
 use super::decoder::{Decoder, Notes, Slots};
 use super::foreign::Absent;
 use super::read::{read, Unread};
@@ -35,7 +34,11 @@ impl Decoder {
                 }
             }
             let is_null = (*start, *end) == Slots::NULL;
-            let raw = if is_null { b"" } else { &payload[*start as usize..*end as usize] };
+            let raw: &[u8] = match (*start, *end) {
+                Slots::NULL => b"",
+                Slots::DEFAULT => self.binary.as_ref().map_or(b"", |binary| binary.default_of(index)),
+                (start, end) => &payload[start as usize..end as usize],
+            };
             let datum = match raw {
                 b"" if !is_null && says.ours && !column.shape.is_written() => Datum::Null,
                 b"" if !is_null => match says.absent {
@@ -47,12 +50,9 @@ impl Decoder {
                 _ if is_null => Datum::Null,
                 raw if *raw == column.placeholder[..] && self.is_placeholder(says, notes) => Datum::Unchanged,
                 raw => {
-                    let text = match &self.walker {
+                    let text = match &self.binary {
                         None => read(&column.shape, raw, !says.ours, &mut scratch),
-                        Some(walker) => {
-                            let wire = walker.wire(index);
-                            read_avro(&column.shape, wire, raw, !says.ours, &mut scratch, &mut json)
-                        }
+                        Some(binary) => binary.read(index, &column.shape, raw, !says.ours, &mut scratch, &mut json),
                     };
                     match (column.loses.filter(|_| !says.ours), text) {
                         (None, Ok(text)) => Datum::Text(text),

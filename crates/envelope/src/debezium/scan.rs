@@ -152,6 +152,19 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A member's value; `null` where there is none.
+pub(super) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let (mut cursor, mut first) = (Cursor::new(object), true);
+    cursor.take(b'{').then_some(())?;
+    while let Some(name) = cursor.member(&mut first)? {
+        let value = cursor.value()?;
+        if name == wanted {
+            return Some(value);
+        }
+    }
+    Some(b"null")
+}
+
 /// What stands between the quotes of a value that is one string.
 #[inline]
 pub(super) fn inside_quotes(raw: &[u8]) -> Option<&[u8]> {

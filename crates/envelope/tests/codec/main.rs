@@ -3,6 +3,7 @@
 mod compaction;
 mod debezium;
 mod native;
+mod protobuf;
 mod roundtrip;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use tidewire_change::ErrorKind;
 use tidewire_change::{Change, Column, Datum, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};
 use tidewire_envelope::debezium::{AvroEncoder, Decoder, Encoder, Modes, Origin};
 
-const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "0.1.0" };
+pub(crate) const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "0.1.0" };
 
 fn ty(kind: Kind, name: &str) -> Type {
     Type { kind, name: name.into(), builtin: !name.contains('.') }
@@ -42,7 +42,7 @@ fn numeric(precision: u16, scale: i16) -> Value {
     prop_oneof![9 => of(ty.clone(), text), 1 => words(ty, &["NaN", "Infinity", "-Infinity"])].boxed()
 }
 
-fn scalar() -> Value {
+pub(crate) fn scalar() -> Value {
     let micros =
         prop_oneof![any::<i64>(), -62_135_596_800_000_000i64..253_402_300_800_000_000, -5_000_000i64..5_000_000];
     // As PostgreSQL's, from 4713 BC on.
@@ -219,7 +219,7 @@ fn quoted(text: &[u8]) -> Vec<u8> {
     [b'"'].into_iter().chain(escaped).chain([b'"']).collect()
 }
 
-fn modes() -> impl Strategy<Value = Modes> {
+pub(crate) fn modes() -> impl Strategy<Value = Modes> {
     let time = ["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"];
     let one = |words: &'static [&'static str]| prop::sample::select(words);
     (
@@ -256,14 +256,14 @@ fn modes() -> impl Strategy<Value = Modes> {
 
 /// A value, NULL or an unchanged column.
 #[derive(Clone, Debug)]
-enum Cell {
+pub(crate) enum Cell {
     Null,
     Unchanged,
     Text(Vec<u8>),
 }
 
 impl Cell {
-    fn datum(&self) -> Datum<'_> {
+    pub(crate) fn datum(&self) -> Datum<'_> {
         match self {
             Cell::Null => Datum::Null,
             Cell::Unchanged => Datum::Unchanged,
@@ -275,7 +275,7 @@ impl Cell {
 /// Type and text of a value, a name, and what stands before and after.
 type Drawn = ((Type, Vec<u8>), String, u8, u8);
 
-fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
+pub(crate) fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
     let value = prop_oneof![3 => scalar(), 1 => array()];
     let columns = prop::collection::vec((value, "[a-z\"\\\\é]{1,6}", 0u8..8, 0u8..8), 1..6);
     columns.prop_map(|columns| {
@@ -303,7 +303,7 @@ fn table() -> impl Strategy<Value = (Arc<Schema>, Vec<Cell>, Vec<Cell>)> {
 }
 
 /// An operation by its number, and the rows that it has.
-fn of_op(op: usize, before: &[Cell], after: &[Cell]) -> (Op, Option<Row>, Option<Row>) {
+pub(crate) fn of_op(op: usize, before: &[Cell], after: &[Cell]) -> (Op, Option<Row>, Option<Row>) {
     let row = |cells: &[Cell]| Some(Row::from_datums(cells.iter().map(Cell::datum)));
     match op {
         0 => (Op::Read, None, row(after)),

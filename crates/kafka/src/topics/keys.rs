@@ -43,5 +43,8 @@ pub(super) fn key_names(seen: &Seen<'_>, config: &Config) -> Option<Vec<String>>
         return Some(keys.clone());
     }
     let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
-    member_names(payload)
+    let mut names = member_names(payload)?;
+    // What fields of the key can't hold, in our own topics.
+    names.retain(|name| name != "__exact");
+    Some(names)
 }

@@ -6,16 +6,17 @@
 //!                                                                        with the offsets behind them as checkpoint
 //! ```
 
-mod avro;
 mod fits;
 mod handle;
 mod keys;
 mod order;
+mod promise;
 mod reading;
 mod records;
 mod resume;
 mod source;
 mod tables;
+mod writers;
 
 use crate::config::Config;
 use crate::registry::Ask;
@@ -52,7 +53,7 @@ pub struct TopicsConfig {
     pub absent_is_null: bool,
     /// Rows that a later snapshot of their table lacks are gone.
     pub replaces: bool,
-    /// The messages are Avro, under schemas of this registry.
+    /// The messages are Avro or Protobuf, under schemas of this registry.
     pub registry: Option<Ask>,
     pub budget: Budget,
 }

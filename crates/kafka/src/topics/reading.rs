@@ -1,6 +1,6 @@
 //! The thread that reads the topics: which there are, what comes of them, and where they end.
 
-use super::avro::Reference;
+use super::writers::{Header, Reference};
 use super::{group, is_meant, TopicsConfig};
 use crate::admin::ANSWER;
 use crate::consumer::{Consumer, Event, Queue};
@@ -26,7 +26,7 @@ pub(super) struct Record {
     /// The row is one that had another key before.
     pub is_moved: bool,
     /// Schemas of key and value, where headers name them.
-    pub references: [Option<Reference>; 2],
+    pub headers: [Option<Header>; 2],
 }
 
 /// Up to where each partition goes.
@@ -280,7 +280,10 @@ fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<Str
                 value: Bytes::copy_from_slice(value),
                 time: timestamp_ms.max(0).saturating_mul(1000),
                 is_moved: others.has(OLD_KEY),
-                references: [KEY_SCHEMA, VALUE_SCHEMA].map(|name| Reference::take(others.get(name)?).map(|(of, _)| of)),
+                headers: [KEY_SCHEMA, VALUE_SCHEMA].map(|name| {
+                    let (reference, rest) = Reference::take(others.get(name)?)?;
+                    Some((reference, Bytes::copy_from_slice(rest)))
+                }),
             });
         }
         Event::End { topic, partition, offset } => {

@@ -1,15 +1,16 @@
 //! From records to changes, one after the other.
 
-use super::avro::Part;
 use super::order::{self, Placed, TopicOrder};
 use super::reading::{Command, Record};
 use super::resume::{Partition, Topic};
 use super::source::{Step, TopicsSource, Work};
 use super::tables::{may_be_outdated, unknown, Refusal, Seen};
+use super::writers::{Part, Writer};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
 use tidewire_connector::{ChangeBatch, Rejected};
+use tidewire_envelope::debezium::protobuf::ProtobufWriter;
 use tidewire_envelope::debezium::{is_nothing, AvroWriter, Facts, Glance, Place, What};
 use tidewire_flow::key_hash128;
 
@@ -17,6 +18,12 @@ use tidewire_flow::key_hash128;
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Messages in a row that lie behind what was told: then it is worth a word.
 const BEHIND: u32 = 1000;
+
+const HIDDEN: &str =
+    "its messages in Protobuf don't tell NULL from 0, false or an empty text: have the connector's converter write \
+                      optional.for.nullables=true";
+const BARE: &str = "its columns are of the types that Protobuf tells, so a time may be a number: source.debezium.tables or tables_from says what \
+                    they are. An array without elements is NULL";
 
 impl TopicsSource {
     /// Takes the batch's records, one after the other.
@@ -124,7 +131,7 @@ impl TopicsSource {
             return Ok(());
         }
         if self.config.registry.is_some() {
-            return self.in_avro(record, out);
+            return self.by_schema(record, out);
         }
         let key = record.key.as_deref().filter(|key| !key.is_empty() && *key != b"null");
         if is_nothing(&record.value) {
@@ -134,26 +141,47 @@ impl TopicsSource {
         self.looked_at(record, key, glance, None, out)
     }
 
-    /// A message in Avro: envelopes are read as they are, anything else and keys as the JSON that they would be.
-    fn in_avro(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
-        let mut key = Vec::new();
+    /// A message by a registry's schemas: envelopes in Avro are read as they are, anything else and keys as the JSON that they would be.
+    fn by_schema(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
+        let (mut key, passes_over) = (Vec::new(), self.config.ignores_extra);
         if let Some(bytes) = record.key.as_deref().filter(|key| !key.is_empty()) {
-            let part = self.writers.part(record.references[0], bytes, "key")?;
-            part.writer.json(part.body, &mut key)?;
+            self.writers.part(&record.headers[0], bytes, "key")?.json(passes_over, &mut key)?;
         }
         let key = Some(&key[..]).filter(|key| !key.is_empty());
         if record.value.is_empty() {
             return self.tombstone(record, key, out);
         }
-        let Part { writer, body } = self.writers.part(record.references[1], &record.value, "value")?;
-        if writer.is_envelope() && !self.config.unwrapped {
-            return self.looked_at(record, key, writer.glance(body)?, Some(&writer), out);
+        let part = self.writers.part(&record.headers[1], &record.value, "value")?;
+        if let Part { writer: Writer::Avro(writer), body } = &part {
+            if writer.is_envelope() && !self.config.unwrapped {
+                return self.looked_at(record, key, writer.glance(body)?, Some(writer.as_ref()), out);
+            }
         }
         let mut json = Vec::new();
-        writer.json(body, &mut json)?;
+        part.json(passes_over, &mut json)?;
         let mut glance = Glance::of(&json, self.config.unwrapped)?;
-        glance.schema = Some(writer.connect());
+        glance.schema = match &part.writer {
+            Writer::Avro(writer) => Some(writer.connect()),
+            Writer::Protobuf(writer) => self.schema_of(record, writer, &glance),
+        };
         self.looked_at(record, key, glance, None, out)
+    }
+
+    /// Protobuf tells no time from a number, unless we wrote it: where a table's columns were given, these say it.
+    fn schema_of<'w>(&mut self, record: &Record, writer: &'w ProtobufWriter, glance: &Glance<'_>) -> Option<&'w [u8]> {
+        let What::Change(_) = glance.what else { return Some(writer.connect()) };
+        let table = self.table_of(record, &glance.facts);
+        if writer.hides_nulls() {
+            self.note(&table, HIDDEN);
+        }
+        if writer.tells_types() {
+            return Some(writer.connect());
+        }
+        if self.tables.is_given(&table) {
+            return None;
+        }
+        self.note(&table, BARE);
+        Some(writer.connect())
     }
 
     /// `writer`: whose rows are Avro.

@@ -1,10 +1,11 @@
 //! The source: from records to changes.
 
-use super::avro::{Reference, Writers};
 use super::handle::Handle;
+use super::promise::Promise;
 use super::reading::{Command, Known, Mark, Raw, Reading};
 use super::resume::Resume;
 use super::tables::Tables;
+use super::writers::{Reference, Writers};
 use super::TopicsConfig;
 use crate::client::locked;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use std::sync::{mpsc, Arc};
 use std::time::Instant;
 use tidewire_change::{Checkpoint, Error, Identity, Key, Position, Result, Schema, TableName};
 use tidewire_connector::{
-    BoxFuture, ChangeBatch, Credit, Messages, Source, SourceHandle, SourceStatus, TableState, TableStatus,
+    BoxFuture, ChangeBatch, Contract, Credit, Messages, Source, SourceHandle, SourceStatus, TableState, TableStatus,
 };
 use tokio::sync::mpsc as channel;
 
@@ -31,8 +32,9 @@ pub struct TopicsSource {
     pub(super) handle: Arc<Handle>,
     inbox: Option<channel::Receiver<Result<Raw>>>,
     pub(super) resume: Resume,
+    pub(super) promise: Promise,
     pub(super) tables: Tables,
-    work: Option<Work>,
+    pub(super) work: Option<Work>,
     marks: Vec<Mark>,
     pub(super) asked: Option<Instant>,
     /// The definitions are being asked for.
@@ -71,6 +73,7 @@ impl TopicsSource {
             handle: Arc::default(),
             inbox: None,
             resume: Resume::default(),
+            promise: Promise::default(),
             tables: Tables::default(),
             work: None,
             marks: Vec::new(),
@@ -132,6 +135,7 @@ impl TopicsSource {
         (self.inbox, self.work) = (None, None);
         self.marks.clear();
         self.parked.clear();
+        self.promise.forget_refusals();
         locked(&self.handle.status).connected = false;
     }
 
@@ -142,7 +146,9 @@ impl TopicsSource {
             if told.is_err() {
                 locked(&self.handle.status).connected = false;
             }
-            self.work = Some(Work { raw: told?, at: 0, out: ChangeBatch::default(), has_credit: false });
+            let work = Work { raw: told?, at: 0, out: ChangeBatch::default(), has_credit: false };
+            self.promise.begin(&self.resume.topics, &work);
+            self.work = Some(work);
         }
         let budget = self.config.budget.clone();
         if let Some(work) = self.work.as_mut().filter(|work| !work.has_credit && work.raw.bytes > 0) {
@@ -154,7 +160,13 @@ impl TopicsSource {
             let Some(mut work) = self.work.take() else { return Ok(ChangeBatch::default()) };
             let step = self.step(&mut work);
             match step {
-                Step::Done => return self.finish(work),
+                Step::Done => {
+                    self.work = Some(work);
+                    self.ask_for_schemas().await?;
+                    let Some(mut work) = self.work.take() else { return Ok(ChangeBatch::default()) };
+                    self.hold_back(&mut work);
+                    return self.finish(work);
+                }
                 Step::Ask => {
                     self.work = Some(work);
                     self.ask().await?;
@@ -240,6 +252,7 @@ impl TopicsSource {
         let mut tables: Vec<TableStatus> = self
             .tables
             .iter()
+            .filter(|(name, _)| !self.parked.values().any(|(parked, _)| parked == *name))
             .map(|(name, table)| {
                 let mut notes: Vec<String> = table.notes.iter().cloned().collect();
                 notes.extend(self.notes.get(name).into_iter().flatten().cloned());
@@ -303,6 +316,10 @@ fn reserve(config: &TopicsConfig) -> usize {
 impl Source for TopicsSource {
     fn remember(&mut self, schemas: Vec<Arc<Schema>>) {
         schemas.into_iter().for_each(|schema| self.tables.remember(schema));
+    }
+
+    fn bind(&mut self, contract: Contract) {
+        self.promise.contract = Some(contract);
     }
 
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {

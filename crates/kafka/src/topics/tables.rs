@@ -80,6 +80,11 @@ impl Tables {
         self.by_name.iter()
     }
 
+    /// Its columns were told, not taken from messages.
+    pub fn is_given(&self, name: &TableName) -> bool {
+        self.by_name.get(name).is_some_and(|table| table.is_given)
+    }
+
     pub fn get_mut(&mut self, name: &TableName) -> Option<&mut Table> {
         self.by_name.get_mut(name)
     }

@@ -3,6 +3,7 @@
 mod compare;
 mod from_descriptor;
 mod lex;
+mod meta;
 mod names;
 mod options;
 mod parse;
@@ -12,7 +13,8 @@ mod to_descriptor;
 mod wire;
 
 pub use compare::compare;
-pub use names::Names;
+pub use meta::params;
+pub use names::{within, Named, Names};
 pub use print::print;
 pub use to_descriptor::descriptor;
 

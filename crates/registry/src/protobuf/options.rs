@@ -1,5 +1,6 @@
 //! The options that Protobuf itself knows, by their numbers in descriptors, and the forms of their values.
 
+use super::meta;
 use super::wire::{fields, Value, Writer};
 use super::Setting;
 use tidewire_change::{Error, Result};
@@ -8,6 +9,8 @@ pub enum Form {
     Is,
     Text,
     OneOf(&'static [&'static str]),
+    /// What Confluent's converters say.
+    Meta,
 }
 
 pub type Table = &'static [(u32, &'static str, Form)];
@@ -49,6 +52,7 @@ pub const FIELD: Table = &[
     (10, "weak", Form::Is),
     (15, "unverified_lazy", Form::Is),
     (16, "debug_redact", Form::Is),
+    (meta::NUMBER, meta::NAME, Form::Meta),
 ];
 pub const ENUM: Table = &[
     (2, "allow_alias", Form::Is),
@@ -76,6 +80,7 @@ pub fn read(bytes: &[u8], table: Table) -> Result<Vec<Setting>> {
         let value = match form {
             Form::Is => value.is().to_string(),
             Form::Text => quoted(value.bytes()?),
+            Form::Meta => meta::read(value.bytes()?)?.ok_or_else(unknown)?,
             Form::OneOf(words) => {
                 let place = usize::try_from(value.whole()?).ok();
                 let word = place.and_then(|place| words.get(place)).filter(|word| !word.is_empty());
@@ -96,6 +101,7 @@ pub fn write(options: &[Setting], table: Table) -> Result<Option<Vec<u8>>> {
         match (form, option.value.as_str()) {
             (Form::Is, "true") => writer.number(*number, 1),
             (Form::Is, "false") => writer.number(*number, 0),
+            (Form::Meta, text) => writer.bytes(*number, &meta::write(text).ok_or_else(wrong)?),
             (Form::Text, text) => writer.bytes(*number, &unquoted(text).ok_or_else(wrong)?),
             (Form::OneOf(words), word) => {
                 let place = words.iter().position(|known| *known == word).ok_or_else(wrong)?;

@@ -4,6 +4,7 @@ use super::json::{push_from_json, push_nothing};
 use super::schema::{from_connect, full_name, simple_name};
 use super::value::push_avro;
 use super::wire::{push_bytes, push_long, Wire};
+use crate::debezium::binary::{lacks_its_key, told_beside, Contract, Contracts};
 use crate::debezium::connect_schema::{push_envelope, push_key};
 use crate::debezium::encoder::{placeholder, topic, Notes};
 use crate::debezium::json::push_base64;
@@ -14,7 +15,6 @@ use serde_json::{json, Value};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tidewire_change::text::bytes_text;
 use tidewire_change::{Change, Datum, Error, Key, Op, Position, Result, Row, Schema};
 
 /// All that can be known of a table's messages in Avro before a change comes: make one a schema, keep it.
@@ -31,21 +31,6 @@ pub struct AvroEncoder {
     value_head: [u8; 5],
     source: SourceParts,
     scratch: Vec<u8>,
-}
-
-/// The schemas of a table's messages, as a registry takes them.
-#[derive(Clone, Debug)]
-pub struct Contracts {
-    /// None: its messages have no keys.
-    pub key: Option<Contract>,
-    pub value: Contract,
-}
-
-#[derive(Clone, Debug)]
-pub struct Contract {
-    /// The record's name in full.
-    pub name: String,
-    pub schema: String,
 }
 
 struct Column {
@@ -191,7 +176,7 @@ impl AvroEncoder {
         let mut exact: Vec<(usize, Cow<'_, [u8]>)> = Vec::new();
         for index in &self.key_columns {
             let column = &self.columns[*index];
-            let Some(Datum::Text(text)) = row.get(*index) else { return Err(self.lacks_its_key(*index)) };
+            let Some(Datum::Text(text)) = row.get(*index) else { return Err(lacks_its_key(&self.schema, *index)) };
             let written = match column.shape.is_written() {
                 true => push_avro(&column.shape, &column.wire, text, out, &mut self.scratch),
                 false => None,
@@ -199,18 +184,11 @@ impl AvroEncoder {
             if written.is_none() && column.shape.is_written() {
                 push_nothing(&column.wire, out);
             }
-            if written != Some(Written::Exactly) {
-                let is_text = written != Some(Written::Replaced) && std::str::from_utf8(text).is_ok();
-                let mut hex = String::new();
-                if !is_text {
-                    bytes_text(text, &mut hex);
-                }
-                exact.push((*index, if is_text { text.into() } else { hex.into_bytes().into() }));
-            }
+            exact.extend(told_beside(written, text).map(|text| (*index, text)));
         }
         match (self.key_tells, exact.first()) {
             (false, None) => {}
-            (false, Some((index, _))) => return Err(self.cannot_hold(*index)),
+            (false, Some((index, _))) => return Err(cannot_hold(&self.schema, *index)),
             (true, None) => out.push(NONE),
             (true, Some(_)) => self.push_map(exact.iter().map(|(index, text)| (*index, &**text)), out),
         }
@@ -270,7 +248,7 @@ impl AvroEncoder {
             let value = out.len();
             let is_there = match datum {
                 Datum::Null if column.optional => false,
-                Datum::Null => return Err(self.lacks_its_key(index)),
+                Datum::Null => return Err(lacks_its_key(&self.schema, index)),
                 Datum::Unchanged => {
                     notes.unavailable.push(at);
                     let placeholder = column.placeholder.as_ref().filter(|_| !is_deleted);
@@ -367,22 +345,14 @@ impl AvroEncoder {
     fn name(&self, index: usize) -> &[u8] {
         self.schema.columns[index].name.as_bytes()
     }
+}
 
-    #[cold]
-    fn lacks_its_key(&self, index: usize) -> Error {
-        let (table, name) = (&self.schema.table, &self.schema.columns[index].name);
-        Error::schema(format!("a row of {table} has no value in `{name}`, a column of its key")).on_table(table)
-    }
-
-    #[cold]
-    fn cannot_hold(&self, index: usize) -> Error {
-        let (table, name) = (&self.schema.table, &self.schema.columns[index].name);
-        Error::schema(format!(
-            "a value of `{name}`, a column of the key of {table}, isn't UTF-8: no Avro text holds it"
-        ))
+#[cold]
+fn cannot_hold(schema: &Schema, index: usize) -> Error {
+    let (table, name) = (&schema.table, &schema.columns[index].name);
+    Error::schema(format!("a value of `{name}`, a column of the key of {table}, isn't UTF-8: no Avro text holds it"))
         .hint("mend the value, leave the table out, or take format: debezium-json")
         .on_table(table)
-    }
 }
 
 /// Does every value of the type have its place, exactly?

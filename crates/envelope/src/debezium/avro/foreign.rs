@@ -4,6 +4,7 @@ use super::json::push_json;
 use super::to_connect::to_connect;
 use super::walk::{is_null, some, Walker};
 use super::wire::{Cursor, Wire};
+use crate::debezium::binary::Binary;
 use crate::debezium::decoder::Decoder;
 use crate::debezium::from_connect::Describes;
 use crate::debezium::glance::{file_number, fits, pair, Facts, Glance, What};
@@ -207,7 +208,7 @@ impl Describes {
     pub fn avro_decoder(&self, writer: &AvroWriter, schema: &Arc<Schema>, modes: &Modes) -> Result<Decoder> {
         let column = |name: &str| schema.column(name).map(|(index, _)| index);
         let walker = Walker::new(&writer.wire, schema.columns.len(), column).ok_or_else(malformed)?;
-        Ok(self.decoder(schema, modes).walked_by(walker))
+        Ok(self.decoder(schema, modes).in_binary(Binary::Avro(walker)))
     }
 }
 

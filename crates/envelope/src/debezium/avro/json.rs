@@ -2,7 +2,8 @@
 
 use super::wire::{push_bytes, push_long, put_length, Cursor, Wire};
 use crate::debezium::json::{push_base64, push_integer, push_string, read_base64};
-use crate::debezium::scan::{self, inside_quotes, unescaped};
+use crate::debezium::numbers::push_float;
+use crate::debezium::scan::{self, inside_quotes, member, unescaped};
 use tidewire_change::text::{parse_float4, parse_float8};
 
 /// Appends the JSON of a value. None: the bytes are broken.
@@ -43,16 +44,6 @@ pub fn push_json(wire: &Wire, cursor: &mut Cursor<'_>, out: &mut Vec<u8>) -> Opt
         }
     }
     Some(())
-}
-
-fn push_float(number: f64, is_short: bool, out: &mut Vec<u8>) {
-    match number {
-        _ if number.is_nan() => out.extend_from_slice(b"\"NaN\""),
-        f64::INFINITY => out.extend_from_slice(b"\"Infinity\""),
-        f64::NEG_INFINITY => out.extend_from_slice(b"\"-Infinity\""),
-        _ if is_short => out.extend_from_slice(ryu::Buffer::new().format_finite(number as f32).as_bytes()),
-        _ => out.extend_from_slice(ryu::Buffer::new().format_finite(number).as_bytes()),
-    }
 }
 
 fn push_blocks(
@@ -130,19 +121,6 @@ pub fn push_from_json(wire: &Wire, raw: &[u8], out: &mut Vec<u8>) -> Option<()> 
         }
     }
     Some(())
-}
-
-/// A member's value; `null` where there is none.
-fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
-    let (mut cursor, mut first) = (scan::Cursor::new(object), true);
-    cursor.take(b'{').then_some(())?;
-    while let Some(name) = cursor.member(&mut first)? {
-        let value = cursor.value()?;
-        if name == wanted {
-            return Some(value);
-        }
-    }
-    Some(b"null")
 }
 
 /// One block with all items, and the end of the blocks.

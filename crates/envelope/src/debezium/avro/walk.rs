@@ -3,6 +3,7 @@
 use super::encoder::{described, row_wires};
 use super::json::push_from_json;
 use super::wire::{Cursor, Wire};
+use crate::debezium::binary::Binary;
 use crate::debezium::decoder::{Decoder, Envelope, Notes, Slots};
 use crate::debezium::json::read_base64;
 use crate::debezium::source::{self, Field, Source};
@@ -94,6 +95,13 @@ impl Walker {
     pub fn wire(&self, column: usize) -> &Wire {
         &self.wires[column]
     }
+
+    /// The bytes of a value that a JSON text stands for.
+    pub fn placeholder(&self, column: usize, json: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        push_from_json(&self.wires[column], json, &mut out)?;
+        Some(out)
+    }
 }
 
 fn member(name: &str, wire: &Wire) -> Member {
@@ -117,19 +125,7 @@ impl Decoder {
         let names: Vec<&String> = row_wires(&envelope).ok_or_else(broken)?.iter().map(|(name, _)| name).collect();
         let column = |name: &str| names.iter().position(|of| *of == name).map(|at| written[at]);
         let walker = Walker::new(&envelope, shapes.len(), column).ok_or_else(broken)?;
-        Ok(Decoder::with_shapes(schema, shapes, modes).walked_by(walker))
-    }
-
-    pub fn walked_by(mut self, walker: Walker) -> Decoder {
-        for (column, wire) in self.columns.iter_mut().zip(&walker.wires) {
-            let (json, mut value) = (std::mem::take(&mut column.placeholder), Vec::new());
-            // Where it has none, nothing looks like it: a value takes a byte at least.
-            if json != b"null" && push_from_json(wire, &json, &mut value).is_some() {
-                column.placeholder = value;
-            }
-        }
-        self.walker = Some(walker);
-        self
+        Ok(Decoder::with_shapes(schema, shapes, modes).in_binary(Binary::Avro(walker)))
     }
 
     /// Behind the number of the schema.

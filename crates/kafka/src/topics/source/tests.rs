@@ -40,7 +40,7 @@ fn stranger() -> Raw {
         value: value.into(),
         time: 0,
         is_moved: false,
-        references: [None; 2],
+        headers: Default::default(),
     };
     Raw {
         records: vec![record],
@@ -97,7 +97,7 @@ fn record(partition: u32, offset: u64, key: &str, value: &str) -> Record {
         value,
         time: 0,
         is_moved: false,
-        references: [None; 2],
+        headers: Default::default(),
     }
 }
 

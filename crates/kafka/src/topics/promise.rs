@@ -1,0 +1,104 @@
+//! What others were promised of the tables' messages: before anything under a schema goes out, the bus is asked whether it may. A table whose
+//! schema it doesn't take is parked, and its topics stand where they did before the batch that brought it.
+
+use super::order::TopicOrder;
+use super::reading::Command;
+use super::resume::Topic;
+use super::source::{TopicsSource, Work};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidewire_change::{Result, Schema, TableName};
+use tidewire_connector::Contract;
+
+#[derive(Default)]
+pub(super) struct Promise {
+    /// None: nothing was promised.
+    pub contract: Option<Contract>,
+    /// What was answered, by the schemas' addresses, which stay taken; a text: why it isn't taken.
+    answered: HashMap<usize, (Arc<Schema>, Option<String>)>,
+    /// The topics of the batch under way, as they stood before it.
+    before: BTreeMap<String, Topic>,
+}
+
+/// Schemas that are remembered; a source has one a table and version.
+const REMEMBERED: usize = 4096;
+
+fn address(schema: &Arc<Schema>) -> usize {
+    Arc::as_ptr(schema) as usize
+}
+
+impl Promise {
+    /// Notes where the topics stand.
+    pub fn begin(&mut self, topics: &BTreeMap<String, Topic>, work: &Work) {
+        if self.contract.is_none() {
+            return;
+        }
+        let names = work.raw.records.iter().map(|record| &*record.topic);
+        self.before = names.filter_map(|name| Some((name.to_string(), topics.get(name)?.clone()))).collect();
+    }
+
+    /// What was refused is asked again.
+    pub fn forget_refusals(&mut self) {
+        self.answered.retain(|_, (_, why)| why.is_none());
+    }
+
+    fn unasked(&self, work: &Work) -> Option<Arc<Schema>> {
+        let schemas = work.out.changes.chunk_by(|a, b| Arc::ptr_eq(&a.schema, &b.schema)).map(|same| &same[0].schema);
+        schemas.into_iter().find(|schema| !self.answered.contains_key(&address(schema))).cloned()
+    }
+
+    fn refusal(&self, schema: &Arc<Schema>) -> Option<&String> {
+        self.answered.get(&address(schema))?.1.as_ref()
+    }
+}
+
+impl TopicsSource {
+    /// Asks for schemas that come up for the first time; the batch stands in `work` meanwhile.
+    pub(super) async fn ask_for_schemas(&mut self) -> Result<()> {
+        let Some(contract) = self.promise.contract.clone() else { return Ok(()) };
+        while let Some(schema) = self.work.as_ref().and_then(|work| self.promise.unasked(work)) {
+            let answer = contract(schema.clone()).await?;
+            if self.promise.answered.len() >= REMEMBERED {
+                self.promise.answered.retain(|_, (_, why)| why.is_some());
+            }
+            self.promise.answered.insert(address(&schema), (schema, answer));
+        }
+        Ok(())
+    }
+
+    /// Takes what can't go out from the batch.
+    pub(super) fn hold_back(&mut self, work: &mut Work) {
+        let mut refused: BTreeMap<TableName, String> = BTreeMap::new();
+        for change in &work.out.changes {
+            if let Some(why) = self.promise.refusal(&change.schema) {
+                refused.entry(change.schema.table.clone()).or_insert_with(|| why.clone());
+            }
+        }
+        if refused.is_empty() {
+            return;
+        }
+        work.out.changes.retain(|change| !refused.contains_key(&change.schema.table));
+        let of_refused = |topic: &Topic| topic.table.as_ref().and_then(|table| refused.get_key_value(table));
+        let topics: Vec<(String, TableName, String)> = self
+            .resume
+            .topics
+            .iter()
+            .filter_map(|(name, topic)| {
+                of_refused(topic).map(|(table, why)| (name.clone(), table.clone(), why.clone()))
+            })
+            .collect();
+        for (name, table, why) in topics {
+            tracing::error!(topic = name, table = %table, why, "the topic isn't read, the others go on");
+            work.out.rejected.retain(|letter| letter.topic != name);
+            let before = self.promise.before.remove(&name);
+            let known = self.resume.topics.entry(name.clone()).or_default();
+            // One that came up in this batch stands at its beginning.
+            let order = TopicOrder::begin((self.config.kafka.now)());
+            *known = before.unwrap_or_else(|| Topic { id: known.id, life: known.life, order, ..Topic::default() });
+            let topic: Arc<str> = name.into();
+            let why = format!("{why}. Its topics are read again from here when the pipeline is started anew");
+            self.parked.insert(topic.clone(), (table, why));
+            let _ = self.handle.tell(Command::Leave(topic));
+        }
+    }
+}

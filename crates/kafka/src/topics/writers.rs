@@ -1,0 +1,240 @@
+//! Topics in Avro and Protobuf: which schema a message was written under, and what the registry says of it.
+
+use super::reading::Record;
+use super::source::TopicsSource;
+use crate::protobuf;
+use crate::registry::refused;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tidewire_change::{Error, Result};
+use tidewire_envelope::debezium::protobuf::ProtobufWriter;
+use tidewire_envelope::debezium::AvroWriter;
+
+/// Names a schema in a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Reference {
+    Id(u32),
+    Guid([u8; 16]),
+}
+
+impl Reference {
+    /// As it stands before a message, or in a header; and what follows.
+    pub fn take(bytes: &[u8]) -> Option<(Reference, &[u8])> {
+        match bytes {
+            [0, a, b, c, d, rest @ ..] => Some((Reference::Id(u32::from_be_bytes([*a, *b, *c, *d])), rest)),
+            [1, rest @ ..] => rest.split_first_chunk().map(|(guid, rest)| (Reference::Guid(*guid), rest)),
+            _ => None,
+        }
+    }
+
+    fn path(&self) -> String {
+        match self {
+            Reference::Id(id) => format!("/schemas/ids/{id}"),
+            Reference::Guid(guid) => {
+                let hex: String = guid.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("/schemas/guids/{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.path().rsplit('/').next().unwrap_or_default())
+    }
+}
+
+/// What a header says: the schema, and what follows it.
+pub(super) type Header = (Reference, Bytes);
+
+/// A registered schema, read once.
+enum Registered {
+    Avro(Arc<AvroWriter>),
+    /// The messages of a file by their places in it.
+    Protobuf(BTreeMap<Vec<u32>, Result<Arc<ProtobufWriter>, String>>),
+}
+
+/// The schemas that messages named; a text: why one can't be used.
+#[derive(Default)]
+pub(super) struct Writers(HashMap<Reference, Result<Registered, String>>);
+
+/// What a part of a message was written under.
+pub(super) enum Writer {
+    Avro(Arc<AvroWriter>),
+    Protobuf(Arc<ProtobufWriter>),
+}
+
+pub(super) struct Part<'a> {
+    pub writer: Writer,
+    pub body: &'a [u8],
+}
+
+impl Part<'_> {
+    /// Appends it as JSON. `passes_over`: fields that its schema hasn't are.
+    pub fn json(&self, passes_over: bool, out: &mut Vec<u8>) -> Result<()> {
+        match &self.writer {
+            Writer::Avro(writer) => writer.json(self.body, out),
+            Writer::Protobuf(writer) => writer.json(self.body, passes_over, out),
+        }
+    }
+}
+
+impl Writers {
+    /// The reference in a part of a message, and its body. `header`: who has one there has none before the message.
+    fn split<'a>(header: &Option<Header>, bytes: &'a [u8]) -> Option<(Reference, &'a [u8])> {
+        match header {
+            Some((reference, _)) => Some((*reference, bytes)),
+            None => Reference::take(bytes),
+        }
+    }
+
+    /// One that has to be asked for first.
+    pub fn lacks(&self, record: &Record) -> Option<Reference> {
+        let key = record.key.as_deref().filter(|key| !key.is_empty()).map(|key| (&record.headers[0], key));
+        let value = (!record.value.is_empty()).then(|| (&record.headers[1], &record.value[..]));
+        let named = [key, value].into_iter().flatten().filter_map(|(header, bytes)| Self::split(header, bytes));
+        named.map(|(reference, _)| reference).find(|reference| !self.0.contains_key(reference))
+    }
+
+    /// `Malformed`: no schema is named, or it can't be used.
+    pub fn part<'a>(&self, header: &Option<Header>, bytes: &'a [u8], what: &str) -> Result<Part<'a>> {
+        let (reference, body) = Self::split(header, bytes).ok_or_else(|| {
+            Error::malformed(format!("the {what} names no schema: it doesn't begin with a zero and an id"))
+                .hint("topics in JSON are read without source.debezium.registry")
+        })?;
+        let unread = |why: &str| Error::malformed(format!("the schema {reference} of the {what}: {why}"));
+        let messages = match self.0.get(&reference) {
+            Some(Ok(Registered::Avro(writer))) => return Ok(Part { writer: Writer::Avro(writer.clone()), body }),
+            Some(Ok(Registered::Protobuf(messages))) => messages,
+            Some(Err(why)) => return Err(unread(why)),
+            None => return Err(Error::bug(format!("nobody asked for the schema {reference}"))),
+        };
+        let broken = || unread("what follows it doesn't say which of its messages it is");
+        let (path, body) = match header {
+            // Nothing there: the first message.
+            Some((_, rest)) if rest.is_empty() => (vec![0], body),
+            Some((_, rest)) => (place(rest).ok_or_else(broken)?.0, body),
+            None => place(body).ok_or_else(broken)?,
+        };
+        match messages.get(&path) {
+            Some(Ok(writer)) => Ok(Part { writer: Writer::Protobuf(writer.clone()), body }),
+            Some(Err(why)) => Err(unread(why)),
+            None => Err(unread(&format!("it has no message at {path:?}, or maps stand around it"))),
+        }
+    }
+}
+
+/// The place of a message in its file, and what follows: how many numbers, and these; nothing for the first.
+fn place(bytes: &[u8]) -> Option<(Vec<u32>, &[u8])> {
+    const DEEPEST: u32 = 32;
+    let (count, mut rest) = zigzag(bytes)?;
+    if count == 0 {
+        return Some((vec![0], rest));
+    }
+    let mut path = Vec::new();
+    for _ in 0..(count <= DEEPEST).then_some(count)? {
+        let (at, behind) = zigzag(rest)?;
+        path.push(at);
+        rest = behind;
+    }
+    Some((path, rest))
+}
+
+/// A number from 0.
+fn zigzag(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let mut number = 0u64;
+    for (at, byte) in bytes.iter().take(5).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            let is_negative = number & 1 == 1;
+            return Some((u32::try_from(number >> 1).ok().filter(|_| !is_negative)?, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+fn registered(schema_type: &str, text: &str) -> Result<Registered, String> {
+    let writer = |message: Result<_, String>| {
+        let writer = message.and_then(|message| ProtobufWriter::of(message).map_err(|error| error.to_string()));
+        writer.map(Arc::new)
+    };
+    match schema_type {
+        "AVRO" => AvroWriter::of(text).map(|writer| Registered::Avro(Arc::new(writer))).map_err(|e| e.to_string()),
+        "PROTOBUF" => {
+            let messages = protobuf::messages(text).map_err(|error| error.to_string())?;
+            Ok(Registered::Protobuf(messages.into_iter().map(|(path, of)| (path, writer(of))).collect()))
+        }
+        other => Err(format!("it is {other}, neither Avro nor Protobuf")),
+    }
+}
+
+impl TopicsSource {
+    pub(super) async fn fetch(&mut self, reference: Reference) -> Result<()> {
+        let Some(ask) = self.config.registry.clone() else { return Ok(()) };
+        let (status, answer) = ask("GET", reference.path(), None).await?;
+        let found = match status {
+            200..=299 if answer["references"].as_array().is_some_and(|all| !all.is_empty()) => {
+                Err("it refers to other schemas, which Debezium's never do".to_string())
+            }
+            200..=299 => {
+                let text = answer["schema"].as_str().unwrap_or_default();
+                registered(answer["schemaType"].as_str().unwrap_or("AVRO"), text)
+            }
+            404 => Err("the schema registry doesn't know it".to_string()),
+            status => return Err(refused(status, &answer).context(format!("asking for the schema {reference}"))),
+        };
+        self.writers.0.insert(reference, found);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_guids_are_taken_from_before_a_message() {
+        assert_eq!(Reference::take(&[0, 0, 0, 1, 2, 9]), Some((Reference::Id(258), &[9u8][..])));
+        let guid = [&[1][..], &[0xab; 16], &[7]].concat();
+        let (reference, rest) = Reference::take(&guid).unwrap();
+        assert_eq!((reference.to_string().as_str(), rest), ("abababab-abab-abab-abab-abababababab", &[7u8][..]));
+        assert!(
+            Reference::take(b"{\"id\":1}").is_none()
+                && Reference::take(&[0, 1]).is_none()
+                && Reference::take(&[1; 9]).is_none()
+        );
+    }
+
+    #[test]
+    fn the_place_of_a_message_in_its_file_is_taken_from_behind_the_id() {
+        assert_eq!(place(&[0, 9]), Some((vec![0], &[9u8][..])));
+        assert_eq!(place(&[2, 0, 9]), Some((vec![0], &[9u8][..])));
+        assert_eq!(place(&[4, 2, 0x80, 2, 9]), Some((vec![1, 128], &[9u8][..])));
+        for broken in [&[][..], &[2], &[1], &[2, 1], &[0x80], &[0xff; 9], &[66, 0]] {
+            assert!(place(broken).is_none(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_read_under_the_one_of_the_files_messages_that_it_names() {
+        let file = "syntax = \"proto3\"; message A { int32 a = 1; } message B { message C { int32 c = 1; } }";
+        let writers = Writers(HashMap::from([(Reference::Id(1), registered("PROTOBUF", file))]));
+        let json = |header: Option<Header>, bytes: &[u8]| {
+            let mut out = Vec::new();
+            writers
+                .part(&header, bytes, "value")
+                .and_then(|part| part.json(false, &mut out))
+                .map_err(|e| e.to_string())?;
+            Ok::<_, String>(String::from_utf8(out).unwrap())
+        };
+        let header = |rest: &'static [u8]| Some((Reference::Id(1), Bytes::from_static(rest)));
+        assert_eq!(json(None, &[0, 0, 0, 0, 1, 0, 8, 7]).unwrap(), r#"{"a":7}"#);
+        assert_eq!(json(None, &[0, 0, 0, 0, 1, 4, 2, 0, 8, 7]).unwrap(), r#"{"c":7}"#);
+        assert_eq!(json(header(&[]), &[8, 7]).unwrap(), r#"{"a":7}"#);
+        assert_eq!(json(header(&[4, 2, 0]), &[8, 7]).unwrap(), r#"{"c":7}"#);
+        assert!(json(None, &[0, 0, 0, 0, 1, 2, 8, 7]).unwrap_err().contains("no message at [4]"));
+        assert!(json(None, &[0, 0, 0, 0, 1]).unwrap_err().contains("which of its messages"));
+        assert!(registered("JSON", "{}").err().unwrap().contains("neither Avro nor Protobuf"));
+    }
+}
