@@ -70,7 +70,9 @@ producer = Producer({"bootstrap.servers": brokers})
 
 def row(number, name, price, at=None, raw=None):
     value = {"id": number, "name": name, "at": at, "raw": raw, "level": -3}
-    price = price and decimal_to_protobuf(Decimal(price), 2)
+    if price:
+        made = decimal_to_protobuf(Decimal(price), 2)
+        price = {"value": made.value, "precision": made.precision, "scale": made.scale}
     return {name: one for name, one in {**value, "price": price}.items() if one is not None}
 
 
