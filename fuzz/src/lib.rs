@@ -44,7 +44,7 @@ pub const TARGETS: [Target; 14] = [
     target("checkpoint", checkpoint, 20_000),
     target("native_message", native_message, 40_000),
     target("debezium_message", debezium_message, 20_000),
-    target("registered_message", registered_message, 20_000),
+    target("registered_message", registered_message, 10_000),
     target("journal_segment", journal_segment, 2_000),
     target("index_run", index_run, 2_000),
     target("deletion_vector", deletion_vector, 20_000),

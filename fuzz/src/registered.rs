@@ -1,6 +1,8 @@
 //! Messages in Avro and in Protobuf: by our own schemas, and as somebody else's.
 
 use super::{debezium_modes, every_type};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tidewire_change::{Change, Datum, Error, ErrorKind, Op, Position, Row, Schema};
 use tidewire_envelope::debezium::protobuf::{Layout, ProtobufEncoder, ProtobufWriter};
@@ -17,12 +19,45 @@ fn layout(schema: &Schema, modes: &Modes) -> Layout {
     Layout::of(schema, modes, ORIGIN.name).expect("its names are apart")
 }
 
-fn decoder(schema: &Arc<Schema>, is_protobuf: bool, modes: &Modes) -> Decoder {
-    match is_protobuf {
-        true => Decoder::of_protobuf(schema, modes, &layout(schema, modes)),
-        false => Decoder::of_avro(schema, modes, ORIGIN.name),
+/// What reads messages of one form and modes: made once.
+struct Readers {
+    decoder: Decoder,
+    writer: Writer,
+}
+
+enum Writer {
+    Avro(AvroWriter),
+    Protobuf(ProtobufWriter),
+}
+
+impl Readers {
+    fn of(which: u8) -> Result<Readers, Error> {
+        let ((is_protobuf, modes), schema) = (chosen(which), every_type());
+        Ok(match is_protobuf {
+            true => {
+                let layout = layout(&schema, &modes);
+                let decoder = Decoder::of_protobuf(&schema, &modes, &layout)?;
+                Readers { decoder, writer: Writer::Protobuf(ProtobufWriter::of(Arc::new(layout.value))?) }
+            }
+            false => {
+                let encoder = AvroEncoder::new(&schema, &modes, &ORIGIN)?;
+                let writer = Writer::Avro(AvroWriter::of(&encoder.contracts().value.schema)?);
+                Readers { decoder: Decoder::of_avro(&schema, &modes, ORIGIN.name)?, writer }
+            }
+        })
     }
-    .expect("the schema is our own")
+
+    /// The message as the JSON that somebody else's would be.
+    fn json(&self, value: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        match &self.writer {
+            Writer::Avro(writer) => writer.json(value.get(5..).unwrap_or_default(), out),
+            Writer::Protobuf(writer) => writer.json(value.get(6..).unwrap_or_default(), false, out),
+        }
+    }
+}
+
+thread_local! {
+    static READERS: RefCell<HashMap<u8, Readers>> = RefCell::default();
 }
 
 pub(crate) fn encoded(which: u8, change: &Change) -> Vec<u8> {
@@ -36,40 +71,28 @@ pub(crate) fn encoded(which: u8, change: &Change) -> Vec<u8> {
     out
 }
 
-/// The message as the JSON that somebody else's would be.
-fn json(is_protobuf: bool, modes: &Modes, value: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let schema = every_type();
-    match is_protobuf {
-        true => ProtobufWriter::of(Arc::new(layout(&schema, modes).value))?.json(
-            value.get(6..).unwrap_or_default(),
-            false,
-            out,
-        ),
-        false => {
-            let encoder = AvroEncoder::new(&schema, modes, &ORIGIN)?;
-            AvroWriter::of(&encoder.contracts().value.schema)?.json(value.get(5..).unwrap_or_default(), out)
-        }
-    }
-}
-
 /// A message of a topic under a registry's schema: the first byte chooses form and modes.
 pub fn registered_message(bytes: &[u8]) -> bool {
     let Some((which, rest)) = bytes.split_first() else { return false };
-    let ((is_protobuf, modes), schema) = (chosen(*which), every_type());
+    READERS.with_borrow_mut(|readers| {
+        let readers = readers.entry(*which).or_insert_with(|| Readers::of(*which).expect("the schema is our own"));
+        read(readers, *which, rest)
+    })
+}
+
+fn read(readers: &mut Readers, which: u8, rest: &[u8]) -> bool {
     let mut text = Vec::new();
-    match json(is_protobuf, &modes, rest, &mut text) {
+    match readers.json(rest, &mut text) {
         Ok(()) => drop(serde_json::from_slice::<serde_json::Value>(&text).expect("it became JSON")),
         Err(error) => assert!(error.kind() == ErrorKind::Malformed && !error.message().is_empty(), "{error}"),
     }
-    match decoder(&schema, is_protobuf, &modes).decode(Some(rest)) {
+    match readers.decoder.decode(Some(rest)) {
         Ok(Some(change)) if has_its_key(&change) => {
-            let value = encoded(*which, &change);
-            let again = decoder(&schema, is_protobuf, &modes).decode(Some(&value)).expect("what we write can be read");
+            let value = encoded(which, &change);
+            let again = readers.decoder.decode(Some(&value)).expect("what we write can be read");
             let again = again.expect("it is no tombstone");
-            assert_eq!(
-                (again.op, again.position, again.xid),
-                (change.op, change.position, change.xid.filter(|_| change.op != Op::Read))
-            );
+            let xid = change.xid.filter(|_| change.op != Op::Read);
+            assert_eq!((again.op, again.position, again.xid), (change.op, change.position, xid));
             true
         }
         Ok(_) => false,
