@@ -7,6 +7,7 @@ use crate::records::FORMATS;
 use crate::registry::Registry;
 use crate::whole;
 use bytes::Bytes;
+use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap};
 use tidewire_change::{Error, Message, Result};
 use tidewire_envelope::debezium::Modes;
@@ -73,6 +74,14 @@ impl Coding {
             Coding::Json => None,
             Coding::Avro => Some(("avro", "AVRO")),
             Coding::Protobuf => Some(("protobuf", "PROTOBUF")),
+        }
+    }
+
+    /// What a registry is asked with.
+    pub(crate) fn body(self, schema: &str) -> Value {
+        match self {
+            Coding::Avro => json!({"schema": schema}),
+            coding => json!({"schema": schema, "schemaType": coding.schema_type()}),
         }
     }
 

@@ -1,36 +1,33 @@
 //! Which tables a schema registry would refuse, asked without registering anything.
 
+use crate::coder::{Coder, Files};
 use crate::config::Config;
-use crate::format::{Codec, Format};
+use crate::format::{Coding, Format};
 use crate::names::kafka_topic;
-use crate::registry::{differences, forbidden, lacking, refused, Named, Registry};
-use serde_json::json;
+use crate::registry::{differences, forbidden, lacking, new_files, refused, Named, Registry};
 use std::sync::Arc;
 use tidewire_change::{topic, Error, ErrorKind, Result, Schema};
-use tidewire_envelope::debezium::{AvroEncoder, Origin};
 
 /// Of those tables of which messages may not be written: why.
 pub async fn unfit(config: &Config, schemas: &[Arc<Schema>]) -> Result<Vec<Error>> {
     let Format::Debezium(of) = &config.format else { return Ok(Vec::new()) };
-    let Codec::Avro(registry) = &of.codec else { return Ok(Vec::new()) };
-    let origin = Origin { name: &config.topic_prefix, database: &of.database, version: &of.version };
+    let Some(registry) = of.codec.registry() else { return Ok(Vec::new()) };
+    let (prefix, coding) = (&config.topic_prefix, of.codec.coding());
     let mut unfit = Vec::new();
     for schema in schemas {
-        let encoder = match AvroEncoder::new(schema, &of.modes, &origin) {
-            Ok(encoder) => encoder,
+        let topic = kafka_topic(prefix, &topic::topic_of(&schema.table));
+        let files = new_files(registry, of, prefix, schema, &topic, &Files::new()).await;
+        let coder = match files.and_then(|files| Coder::new(of, prefix, schema, &files)) {
+            Ok(coder) => coder,
             Err(error) if error.kind() == ErrorKind::Schema => {
                 unfit.push(error.on_table(&schema.table));
                 continue;
             }
             Err(error) => return Err(error),
         };
-        let named = Named::of(
-            registry,
-            &kafka_topic(&config.topic_prefix, &topic::topic_of(&schema.table)),
-            encoder.contracts(),
-        );
+        let named = Named::of(registry, &topic, &coder);
         for (subject, text) in std::iter::once(named.value).chain(named.key) {
-            if let Some(why) = why_not(registry, &subject, &text).await? {
+            if let Some(why) = why_not(registry, &subject, &text, coding).await? {
                 unfit.push(Error::schema(format!("{}: {why}", schema.table)).on_table(&schema.table));
                 break;
             }
@@ -39,13 +36,13 @@ pub async fn unfit(config: &Config, schemas: &[Arc<Schema>]) -> Result<Vec<Error
     Ok(unfit)
 }
 
-async fn why_not(registry: &Registry, subject: &str, schema: &str) -> Result<Option<String>> {
+async fn why_not(registry: &Registry, subject: &str, schema: &str, coding: Coding) -> Result<Option<String>> {
     let part = topic::escape(subject);
     let path = match registry.auto_register {
         true => format!("/compatibility/subjects/{part}/versions?verbose=true"),
         false => format!("/subjects/{part}"),
     };
-    let (status, answer) = (registry.ask)("POST", path, Some(json!({"schema": schema}))).await?;
+    let (status, answer) = (registry.ask)("POST", path, Some(coding.body(schema))).await?;
     match status {
         200..=299 if registry.auto_register && answer["is_compatible"] == false => {
             let said = answer["messages"].as_array().into_iter().flatten().filter_map(|line| line.as_str());

@@ -101,10 +101,7 @@ impl Registry {
             self.set_level(&path).await?;
         }
         let versions = if self.auto_register { "/versions" } else { "" };
-        let body = match coding {
-            Coding::Avro => json!({"schema": schema}),
-            coding => json!({"schema": schema, "schemaType": coding.schema_type()}),
-        };
+        let body = coding.body(schema);
         let (status, answer) = (self.ask)("POST", format!("/subjects/{path}{versions}"), Some(body)).await?;
         match status {
             200..=299 => match answer["id"].as_u64().and_then(|id| u32::try_from(id).ok()) {
@@ -209,7 +206,9 @@ impl Accepting {
         let topic = kafka_topic(&self.config.topic_prefix, &topic::topic_of(&schema.table));
         let mut state = self.state.lock().await;
         self.look(&mut state).await?;
-        let (mut files, new_files) = match self.files(&state, schema, &topic).await {
+        let mut files = state.told.as_ref().map(|told| told.files.clone()).unwrap_or_default();
+        let found = new_files(&self.registry, &self.of, &self.config.topic_prefix, schema, &topic, &files).await;
+        let new_files = match found {
             Ok(files) => files,
             Err(error) if matches!(error.kind(), ErrorKind::Schema) => return Ok(Some(error.to_string())),
             Err(error) => return Err(error),
@@ -241,43 +240,6 @@ impl Accepting {
             told.files.extend(new_files);
         }
         Ok(None)
-    }
-
-    /// The files that the bus knows, and those that it is to be told: a schema's fields have the numbers that they had in the subject's last
-    /// version. Once told they are so for good, for whoever reads the messages.
-    async fn files(&self, state: &State, schema: &Arc<Schema>, topic: &str) -> Result<(Files, Files)> {
-        let known = state.told.as_ref().map(|told| told.files.clone()).unwrap_or_default();
-        let mut new = Files::new();
-        if self.of.codec.coding() != Coding::Protobuf {
-            return Ok((known, new));
-        }
-        let fresh = Layout::of(schema, &self.of.modes, &self.config.topic_prefix)?;
-        let (mut before, contracts) = ([None, None], fresh.contracts());
-        let parts = [("value", Some(&contracts.value)), ("key", contracts.key.as_ref())];
-        for ((part, contract), before) in parts.iter().zip(&mut before) {
-            let Some(contract) = contract.filter(|contract| !known.contains_key(&file_hash(contract))) else {
-                continue;
-            };
-            let subject = self.registry.subject(topic, part, &contract.name);
-            let latest = self.registry.latest(&subject, Coding::Protobuf).await;
-            let latest = latest.map_err(|error| error.context(format!("asking for the last schema of {subject}")))?;
-            let unread = |error: Error| {
-                Error::schema(format!(
-                    "the last schema of {subject} can't be read, and it says which numbers fields have: {error}"
-                ))
-            };
-            *before = Some(latest.map(|text| first_message(&text).map_err(unread)).transpose()?);
-        }
-        let [value, key] = before;
-        let is_new = [value.is_some(), key.is_some()];
-        let next = fresh.following(key.flatten().as_deref(), value.flatten().as_deref())?.contracts();
-        let texts = [(Some(&contracts.value), Some(&next.value)), (contracts.key.as_ref(), next.key.as_ref())];
-        for ((contract, next), _) in texts.into_iter().zip(is_new).filter(|(_, is_new)| *is_new) {
-            if let (Some(contract), Some(next)) = (contract, next) {
-                new.insert(file_hash(contract), next.schema.clone());
-            }
-        }
-        Ok((known, new))
     }
 
     async fn ask(
@@ -327,6 +289,47 @@ impl Accepting {
         self.jobs.send(Job::Append { messages, checkpoint: None, done }).map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
     }
+}
+
+/// The files that a bus is to be told which knows these: a schema's fields have the numbers that they had in the subject's last version. Once
+/// told they are so for good, for whoever reads the messages. `topic`: Kafka's name.
+pub(crate) async fn new_files(
+    registry: &Registry,
+    of: &Debezium,
+    prefix: &str,
+    schema: &Schema,
+    topic: &str,
+    known: &Files,
+) -> Result<Files> {
+    let mut new = Files::new();
+    if of.codec.coding() != Coding::Protobuf {
+        return Ok(new);
+    }
+    let fresh = Layout::of(schema, &of.modes, prefix)?;
+    let (mut before, contracts) = ([None, None], fresh.contracts());
+    let parts = [("value", Some(&contracts.value)), ("key", contracts.key.as_ref())];
+    for ((part, contract), before) in parts.iter().zip(&mut before) {
+        let Some(contract) = contract.filter(|contract| !known.contains_key(&file_hash(contract))) else { continue };
+        let subject = registry.subject(topic, part, &contract.name);
+        let latest = registry.latest(&subject, Coding::Protobuf).await;
+        let latest = latest.map_err(|error| error.context(format!("asking for the last schema of {subject}")))?;
+        let unread = |error: Error| {
+            Error::schema(format!(
+                "the last schema of {subject} can't be read, and it says which numbers fields have: {error}"
+            ))
+        };
+        *before = Some(latest.map(|text| first_message(&text).map_err(unread)).transpose()?);
+    }
+    let [value, key] = before;
+    let is_new = [value.is_some(), key.is_some()];
+    let next = fresh.following(key.flatten().as_deref(), value.flatten().as_deref())?.contracts();
+    let texts = [(Some(&contracts.value), Some(&next.value)), (contracts.key.as_ref(), next.key.as_ref())];
+    for ((contract, next), _) in texts.into_iter().zip(is_new).filter(|(_, is_new)| *is_new) {
+        if let (Some(contract), Some(next)) = (contract, next) {
+            new.insert(file_hash(contract), next.schema.clone());
+        }
+    }
+    Ok(new)
 }
 
 #[cfg(test)]

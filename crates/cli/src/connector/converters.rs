@@ -183,7 +183,7 @@ impl Converters {
             | "discard.type.doc.default" => Fate::NoMeaning("a table's schema has nothing that it changes".into()),
             _ if name.contains("cache") => Fate::NoMeaning("ids are kept".into()),
             _ if name.starts_with("schema.registry.ssl.") || name.starts_with("ssl.") => {
-                refused("registries are asked by http://: for TLS put a proxy between")
+                refused("say the authority of the registry's certificate in bus.kafka.registry.ca, as PEM")
             }
             _ if name.starts_with("bearer.auth.") => refused("give name and password: basic.auth.user.info"),
             _ => Fate::Unknown,
@@ -241,8 +241,8 @@ fn first(urls: &str) -> Option<&str> {
 fn address(urls: &str) -> Fate {
     match first(urls) {
         Some(url) if url.contains('@') => refused("has a password in it: give basic.auth.user.info"),
-        Some(url) if !url.starts_with("http://") => {
-            refused("registries are asked by http://: for TLS put a proxy between")
+        Some(url) if !url.starts_with("http://") && !url.starts_with("https://") => {
+            refused("isn't http:// or https://")
         }
         Some(url) if url != urls.trim() => becomes(format!("bus.kafka.registry.url: {url}, the first one alone")),
         Some(url) => becomes(format!("bus.kafka.registry.url: {url}")),
@@ -326,7 +326,7 @@ mod tests {
     fn what_a_registry_cant_be_asked_for_is_refused() {
         for (of_both, more) in [
             (vec![("", AVRO)], vec![]),
-            (vec![("", AVRO), (".schema.registry.url", "https://r")], vec![]),
+            (vec![("", AVRO), (".schema.registry.url", "ftp://r")], vec![]),
             (vec![("", AVRO), (".schema.registry.url", "http://me:word@r")], vec![]),
             (vec![("", AVRO), URL, (".bearer.auth.token", "x")], vec![]),
             (vec![("", AVRO), URL, (".basic.auth.user.info", "me")], vec![]),
