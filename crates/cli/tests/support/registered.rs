@@ -56,13 +56,13 @@ pub fn odd_things_happen(shop: &Shop) {
          INSERT INTO odd (id, n, d, f, at, b, long) VALUES (2, 12345678901234567890.1234567890, 'NaN', 'NaN', '-infinity', '',
              '__debezium_unavailable_value');",
     );
-    is_equal(&shop, 6);
+    is_equal(shop, 6);
     shop.server.psql(
         "ALTER TABLE odd ALTER long SET STORAGE EXTERNAL; UPDATE odd SET long = repeat('x', 9000) WHERE id = 1;
          UPDATE odd SET f = 3 WHERE id = 1; INSERT INTO odd (id) VALUES (3); UPDATE odd SET id = 4 WHERE id = 3;
          DELETE FROM odd WHERE id = 4;",
     );
-    is_equal(&shop, 6);
+    is_equal(shop, 6);
     let proved = shop.place.tidewire(&["replay"], &["--to-earliest", "--prove", "--json"]).is(0).json();
     assert!(proved["sinks"].as_array().unwrap().iter().all(|sink| sink["rows_changed"] == 0), "{proved}");
 }
