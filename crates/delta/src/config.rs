@@ -48,11 +48,11 @@ pub struct Config {
     pub clock: Clock,
 }
 
-/// Partitions of the bus that a process owns, and with them buckets of each table; other processes own the others.
+/// Parts of each table that a process owns: keys, by their hash. Other processes own the others. All of them are given all changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    pub partitions: BTreeSet<u32>,
-    /// So many partitions the bus has. It divides the tables' number of buckets.
+    pub parts: BTreeSet<u32>,
+    /// In so many parts a table is divided. It divides the tables' number of buckets.
     pub of: u32,
 }
 
@@ -163,12 +163,12 @@ impl Config {
 
     /// Fails when what this process shall own makes no sense.
     pub(crate) fn check_share(&self) -> Result<()> {
-        let Some(Share { partitions, of }) = &self.share else { return Ok(()) };
-        match partitions.last() {
+        let Some(Share { parts, of }) = &self.share else { return Ok(()) };
+        match parts.last() {
             Some(last) if last < of => Ok(()),
-            Some(last) => Err(Error::invalid(format!("partition {last} can't be owned: the bus has {of}"))
-                .hint("partitions are counted from 0")),
-            None => Err(Error::invalid("a sink that owns no partition of its tables has nothing to write")
+            Some(last) => Err(Error::invalid(format!("part {last} can't be owned: a table has {of}"))
+                .hint("parts are counted from 0")),
+            None => Err(Error::invalid("a sink that owns no part of its tables has nothing to write")
                 .hint("name at least one")),
         }
     }
@@ -176,15 +176,15 @@ impl Config {
     pub(crate) fn scopes(&self) -> Vec<Scope> {
         match &self.share {
             None => vec![Scope::WHOLE],
-            Some(Share { partitions, of }) => partitions.iter().map(|p| Scope { partition: *p, of: *of }).collect(),
+            Some(Share { parts, of }) => parts.iter().map(|part| Scope { part: *part, of: *of }).collect(),
         }
     }
 
     /// The name of a file of the sink as a whole; owners of a part have their own.
     pub(crate) fn own_file(&self, what: &str) -> String {
-        let share = self.share.iter().map(|Share { partitions, of }| {
-            let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
-            format!(".{}of{of}", partitions.join("-"))
+        let share = self.share.iter().map(|Share { parts, of }| {
+            let parts: Vec<String> = parts.iter().map(u32::to_string).collect();
+            format!(".{}of{of}", parts.join("-"))
         });
         let share: String = share.collect();
         format!("_tidewire/{what}.{}.{}{share}.json", topic::escape(&self.pipeline), topic::escape(&self.sink))

@@ -15,22 +15,26 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Those of a lake that several processes share are noted each by itself.
+    /// Those of a lake that several processes share are noted each by itself, or each part of them.
     pub fn read(store: &Store, config: &Config) -> Result<Held> {
-        let stem = config.note_stem(NAME);
-        let own = config.note_name(NAME);
+        let whole = Config { share: None, ..config.clone() };
+        let (own, stem) = (config.note_name(NAME), whole.note_stem(NAME));
+        let mut held = Held::read_named(store, &own)?;
         let Some(only) = &config.only else {
-            let mut held = Held::read_named(store, &own)?;
-            for name in noted::parts(store, &stem)? {
-                held.add(Held::read_named(store, &name)?.topics.into_iter());
+            for part in noted::parts(store, &stem)? {
+                held.add(Held::read_named(store, &part.name)?.topics.into_iter());
             }
             return Ok(held);
         };
-        let mut held = Held::read_named(store, &own)?;
         if !held.is_written {
-            held.add(
-                Held::read_named(store, &format!("{stem}.json"))?.topics.into_iter().filter(|topic| topic == only),
-            );
+            let of_table = whole.note_name(NAME);
+            let mut names = vec![format!("{stem}.json")];
+            let parts = noted::parts(store, &stem)?.into_iter();
+            let is_meant = |table: &str| of_table.strip_suffix(table).is_some_and(|stem| stem.ends_with('~'));
+            names.extend(parts.filter(|part| is_meant(&part.table)).map(|part| part.name));
+            for name in names {
+                held.add(Held::read_named(store, &name)?.topics.into_iter().filter(|topic| topic == only));
+            }
         }
         Ok(held)
     }

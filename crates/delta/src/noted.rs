@@ -2,22 +2,36 @@
 
 use crate::config::Config;
 use crate::cuts::Cut;
-use crate::log::FOLDER;
+use crate::log::{State, FOLDER};
 use crate::store::{Store, RESTORE};
-use crate::table::Owned;
+use crate::table::{least, Owned};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidewire_change::{Boundary, Error, Result};
 
 const NAME: &str = "progress";
 
-/// The files in which something is noted of single tables, in the place of `{stem}.json`.
-pub fn parts(store: &Store, stem: &str) -> Result<Vec<String>> {
+/// A file in which something is noted of a single table, in the place of `{stem}.json`: `{stem}~TABLE.json`, or of a part of it
+/// `{stem}.1of2~TABLE.json`.
+pub struct Part {
+    pub name: String,
+    /// The table's, as names of files have it, and `.json`.
+    pub table: String,
+    pub share: Option<(u32, u32)>,
+}
+
+pub fn parts(store: &Store, stem: &str) -> Result<Vec<Part>> {
     let Some((folder, stem)) = stem.rsplit_once('/') else { return Ok(Vec::new()) };
-    let is_part =
-        |name: &str| name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('~') && rest.ends_with(".json"));
-    let names = store.list(folder)?.into_iter().map(|listed| listed.name);
-    Ok(names.filter(|name| is_part(name)).map(|name| format!("{folder}/{name}")).collect())
+    let part = |name: String| {
+        let (share, table) = name.strip_prefix(stem)?.split_once('~').filter(|(_, table)| table.ends_with(".json"))?;
+        let share = match share.strip_prefix('.').map(|share| share.split_once("of")) {
+            None if share.is_empty() => None,
+            Some(Some((part, of))) => Some((part.parse().ok()?, of.parse().ok()?)),
+            _ => return None,
+        };
+        Some(Part { table: table.to_string(), name: format!("{folder}/{name}"), share })
+    };
+    Ok(store.list(folder)?.into_iter().filter_map(|listed| part(listed.name)).collect())
 }
 
 /// Progress of the sink as a whole, in a file of the lake's folder: for tables that had nothing to commit, a commit of their
@@ -58,19 +72,69 @@ impl Noted {
         Ok(serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// All that was noted of the tables that the configuration means: of the whole lake, and of single tables by processes that shared
-    /// it. What is noted of the lake comes first.
+    /// All that was noted of the tables that the configuration means: of the whole lake, and of single tables, or all parts of them, by
+    /// processes that shared it. What is noted of the lake comes first.
     pub fn read_all(store: &Store, config: &Config) -> Result<Vec<Noted>> {
-        let stem = config.note_stem(NAME);
-        let mut all = vec![Noted::read_named(store, &format!("{stem}.json"))?];
-        let of_tables = match &config.only {
-            Some(_) => vec![config.note_name(NAME)],
-            None => parts(store, &stem)?,
-        };
-        for name in of_tables {
-            all.push(Noted::read_named(store, &name)?);
+        let mut all = vec![Noted::read_named(store, &format!("{}.json", config.note_stem(NAME)))?];
+        let only = config.only.as_ref();
+        if config.share.is_some() {
+            // What whoever owned all of a table has noted holds for each of its parts.
+            let whole = Config { share: None, ..config.clone() };
+            let names = [Some(config.note_name(NAME)), Some(format!("{}.json", whole.note_stem(NAME)))];
+            for name in names.into_iter().chain([only.map(|_| whole.note_name(NAME))]).flatten() {
+                all.push(Noted::read_named(store, &name)?);
+            }
+            return Ok(all);
+        }
+        let own = config.note_name(NAME);
+        let mut shares: BTreeMap<(String, u32), BTreeMap<u32, Noted>> = BTreeMap::new();
+        for Part { name, table, share } in parts(store, &config.note_stem(NAME))? {
+            let is_meant = only.is_none() || own.strip_suffix(&table).is_some_and(|stem| stem.ends_with('~'));
+            match share.filter(|_| is_meant) {
+                Some((part, of)) => {
+                    shares.entry((table, of)).or_default().insert(part, Noted::read_named(store, &name)?);
+                }
+                None if is_meant => all.push(Noted::read_named(store, &name)?),
+                None => {}
+            }
+        }
+        for ((_, of), parts) in shares.into_iter().filter(|((_, of), parts)| parts.len() == *of as usize) {
+            if parts.keys().copied().eq(0..of) {
+                all.extend(parts.into_values().reduce(Noted::least));
+            }
         }
         Ok(all)
+    }
+
+    /// What two parts of a table hold both.
+    fn least(self, other: Noted) -> Noted {
+        let places = |all: Vec<(String, u32, u64)>| all.into_iter().map(|(topic, at, offset)| ((topic, at), offset));
+        let others = least(places(self.others).collect(), places(other.others).collect());
+        let mut tables = BTreeMap::new();
+        for (topic, one) in self.tables {
+            let Some(other) = other.tables.get(&topic).filter(|other| other.id == one.id) else { continue };
+            let offsets = least(one.offsets.into_iter().collect(), other.offsets.iter().copied().collect());
+            let (version, hidden) = (one.version.max(other.version), one.hidden || other.hidden);
+            tables.insert(topic, NotedTable { id: one.id, version, offsets: offsets.into_iter().collect(), hidden });
+        }
+        let (one, other) = (self.boundary, other.boundary);
+        Noted {
+            boundary: Boundary {
+                position: one.position.min(other.position),
+                complete_through: one.complete_through.min(other.complete_through),
+            },
+            tables,
+            others: others.into_iter().map(|((topic, at), offset)| (topic, at, offset)).collect(),
+            ..Noted::default()
+        }
+    }
+
+    /// Up to where a table holds everything, by what is noted beside it of all of it.
+    pub fn reached(config: &Config, topic: &str, state: &State) -> Result<Option<Boundary>> {
+        let whole = Config { only: Some(topic.to_string()), share: None, ..config.clone() };
+        let all = Noted::read_all(&config.lake(), &whole)?;
+        let covers = |noted: &&Noted| noted.covers(topic, &state.metadata.id, state.version);
+        Ok(all.iter().filter(covers).map(|noted| noted.boundary).max_by_key(|boundary| boundary.position))
     }
 
     /// Of several notes what holds for these tables. Each told the truth when it was written, and tables only get on: so the best of
@@ -84,9 +148,11 @@ impl Noted {
         let mut joined = Noted::default();
         for (topic, table) in tables {
             let (id, version) = table.id_and_version();
-            let holds = |noted: &&Noted| noted.holds_for(topic, id, version);
-            // Of a table that came later than what was noted of the lake nothing lies before that.
-            let best = all.iter().filter(holds).max_by_key(|noted| noted.boundary.position).unwrap_or(whole);
+            // Of a table that came later than what was noted of the lake nothing lies before that. What was noted of another table says
+            // nothing of this one.
+            let of_lake = Some(whole).filter(|noted| noted.holds_for(topic, id, version));
+            let best = of_tables.iter().filter(|noted| noted.covers(topic, id, version)).chain(of_lake);
+            let best = best.max_by_key(|noted| noted.boundary.position).unwrap_or(whole);
             joined.tables.extend(best.tables.get(topic).map(|of_table| (topic.clone(), of_table.clone())));
             if least.is_none_or(|least| best.boundary.position < least.boundary.position) {
                 least = Some(best);

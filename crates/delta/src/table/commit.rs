@@ -69,7 +69,7 @@ impl Table {
     /// The table was filled from another bus than `progress` is of, or a later state of it: what it says of that one would be
     /// taken for progress on this one.
     fn tells_more_than(&self, progress: &Progress) -> bool {
-        self.offsets().any(|(at, held)| held > progress.offsets.get(&at).copied().unwrap_or(0))
+        self.offsets().iter().any(|(at, held)| *held > progress.offsets.get(at).copied().unwrap_or(0))
     }
 
     fn actions(&mut self, progress: &Progress, mark: &super::Mark) -> Result<(Vec<Action>, Vec<Touched>)> {
@@ -91,14 +91,11 @@ impl Table {
             metadata.partition_columns = self.layout.partition.clone();
             actions.push(metadata.into());
         }
-        let mut offsets: BTreeMap<TopicPartition, u64> = self.offsets().map(|(at, _)| (at, 0)).collect();
-        let is_own = |at: &TopicPartition| {
-            *at.topic == *self.topic && (self.scope.is_whole() || at.partition == self.scope.partition)
-        };
-        offsets.extend(progress.offsets.iter().filter(|(at, _)| is_own(at)).map(|(at, n)| (at.clone(), *n)));
-        for (partition, offset) in offsets {
-            let app_id = format!("tidewire/{}/{}/{}", self.config.owner(), partition.topic, partition.partition);
-            let version = offset as i64;
+        let mut offsets: BTreeMap<TopicPartition, u64> = self.offsets().into_keys().map(|at| (at, 0)).collect();
+        let own = progress.offsets.iter().filter(|(at, _)| *at.topic == *self.topic);
+        offsets.extend(own.map(|(at, n)| (at.clone(), *n)));
+        for (at, offset) in offsets {
+            let (app_id, version) = (self.app_id(&at), offset as i64);
             if self.state.txns.get(&app_id) != Some(&version) {
                 actions.push(Txn { app_id, version, last_updated: Some(millis) }.into());
             }

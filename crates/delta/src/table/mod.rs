@@ -23,13 +23,14 @@ mod write;
 pub use commit::{commit_info, Committed};
 pub use owned::Owned;
 pub use rebuild::index_store;
-pub use scope::{is_shared, Scope};
+pub use scope::{is_shared, least, Scope};
 
 use crate::config::Config;
 use crate::index::{Index, Stamp};
 use crate::key::{KeyReader, Secret};
 use crate::log::action::{DomainMetadata, Format, Metadata, Protocol};
 use crate::log::{self, State};
+use crate::noted::Noted;
 use crate::rows::{Evolution, Layout};
 use crate::store::Store;
 use files::Files;
@@ -39,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidewire_change::topic::{escape, topic_of};
-use tidewire_change::{Boundary, Error, Key, Position, Result, Schema, TableName, TopicPartition};
+use tidewire_change::{Boundary, Error, Key, Position, Result, Schema, TableName};
 
 /// The domain of the log that holds what changes with every commit.
 pub const PROGRESS_DOMAIN: &str = "tidewire";
@@ -183,7 +184,11 @@ impl Table {
         let (place, looked) = (store.root(), config.now());
         let buckets = buckets_of(&state, config.buckets, &place)?;
         scope.check(buckets, &place)?;
-        let mark = scope.mark(&state, last, &place)?;
+        let noted = match !scope.is_whole() || !scope::is_shared(&state) {
+            true => None,
+            false => Noted::reached(&config, &topic_of(&layout.schema.table), &state)?,
+        };
+        let mark = scope.mark(&state, last, noted, &place)?;
         let files = Files::new(&state, scope, &BTreeMap::new(), 0)?;
         // Of a secret that the index, when it is open, replaces.
         let keys = (layout.schema.key != Key::Position).then(|| KeyReader::new(&layout.schema, Secret::default()));
@@ -266,17 +271,6 @@ impl Table {
 
     pub fn boundary(&self) -> Boundary {
         self.mark.boundary
-    }
-
-    /// Offsets of the next messages that the table's last commits name.
-    pub fn offsets(&self) -> impl Iterator<Item = (TopicPartition, u64)> + '_ {
-        let prefix = format!("tidewire/{}/", self.config.owner());
-        self.state.txns.iter().filter_map(move |(app_id, version)| {
-            let (topic, partition) = app_id.strip_prefix(&prefix)?.rsplit_once('/')?;
-            let partition = TopicPartition { topic: topic.into(), partition: partition.parse().ok()? };
-            let is_own = self.scope.is_whole() || partition.partition == self.scope.partition;
-            is_own.then_some((partition, *version as u64))
-        })
     }
 
     pub fn topic(&self) -> &str {

@@ -30,16 +30,16 @@ impl Table {
             return self.give_way(version).map(|()| true);
         }
         if self.is_about_ours(&theirs) {
-            let (partition, of) = (self.scope.partition, self.scope.of);
+            let (part, of) = (self.scope.part, self.scope.of);
             return Err(Error::conflict(format!(
-                "another instance owns partition {partition} of {of} of this table: it put {place}"
+                "another instance owns part {part} of {of} of this table: it put {place}"
             ))
             .hint("stop one of the two processes that own it")
             .on_table(self.name()));
         }
         if is_about_the_whole(&theirs) {
             return Err(Error::conflict(format!(
-                "the owner of another partition changed the table's columns: it put {place}"
+                "the owner of another part changed the table's columns: it put {place}"
             ))
             .hint("nothing to do: what it did is taken in, and the same changes are written again")
             .on_table(self.name()));

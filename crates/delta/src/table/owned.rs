@@ -1,3 +1,4 @@
+use super::scope::least;
 use super::{Committed, Found, Scope, Table};
 use crate::config::Config;
 use crate::key::bucket_of;
@@ -9,10 +10,10 @@ use std::sync::Arc;
 use tidewire_change::{Boundary, Change, Error, Position, Progress, Result, Schema, TableName, TopicPartition};
 use tidewire_connector::{TableBatch, Written};
 
-/// What this process owns of one table: all of it, or the parts of some partitions of the bus. Each part is a committer of its
-/// own, so that whoever takes over a partition finds all of it where its last owner left it.
+/// What this process owns of one table: all of it, or some parts. Each part is a committer of its own, so that whoever takes it over
+/// finds all of it where its last owner left it.
 pub struct Owned {
-    /// In order of the partitions; one at least.
+    /// In order; one at least.
     parts: Vec<Table>,
 }
 
@@ -82,8 +83,9 @@ impl Owned {
         }
     }
 
-    pub fn offsets(&self) -> impl Iterator<Item = (TopicPartition, u64)> + '_ {
-        self.parts.iter().flat_map(Table::offsets)
+    pub fn offsets(&self) -> BTreeMap<TopicPartition, u64> {
+        // What all parts have passed.
+        self.parts.iter().map(Table::offsets).reduce(least).unwrap_or_default()
     }
 
     pub fn sizes(&self) -> Sizes {
@@ -116,17 +118,18 @@ impl Owned {
         self.parts.iter_mut().try_for_each(|part| part.prepare(schema))
     }
 
-    /// Each row goes to the part that owns its key. One that is written twice, because another part refused the batch, is stale.
+    /// Each row goes to the part that owns its key, and is passed over if that is none of ours. One that is written twice, because
+    /// another part refused the batch, is stale.
     pub fn write(&mut self, batch: TableBatch) -> Result<Written> {
         if let [whole] = &mut self.parts[..] {
             if whole.scope.is_whole() {
                 return whole.write(batch);
             }
         }
-        let mut rows = self.by_partition(batch.changes)?;
+        let mut rows = self.by_part(batch.changes)?;
         let mut all = Written::default();
         for part in &mut self.parts {
-            let changes = rows.remove(&part.scope.partition).unwrap_or_default();
+            let changes = rows.remove(&part.scope.part).unwrap_or_default();
             if changes.is_empty() && batch.truncate.is_none() {
                 continue;
             }
@@ -138,27 +141,18 @@ impl Owned {
         Ok(all)
     }
 
-    fn by_partition(&self, changes: Vec<Change>) -> Result<BTreeMap<u32, Vec<Change>>> {
+    fn by_part(&self, changes: Vec<Change>) -> Result<BTreeMap<u32, Vec<Change>>> {
         let mut rows: BTreeMap<u32, Vec<Change>> =
-            self.parts.iter().map(|part| (part.scope.partition, Vec::new())).collect();
+            self.parts.iter().map(|part| (part.scope.part, Vec::new())).collect();
         let (of, mut scratch) = (self.first().scope.of, Vec::new());
         for change in changes {
             let Some(row) = change.key_row() else {
                 return Err(Error::bug(format!("a truncate stands among the changes of {}", self.name())));
             };
-            let partition = bucket_of(&change.schema, row, of, &mut scratch).map_err(|e| e.at(change.position))?;
-            let Some(rows) = rows.get_mut(&partition) else {
-                let (table, at) = (self.name(), change.position);
-                return Err(Error::invalid(format!(
-                    "{table}: a row at {at} belongs to partition {partition} of {of}, which this process doesn't own"
-                ))
-                .hint(
-                    "keys have to lie in the partitions in which Tidewire puts them: let nobody else write the topics",
-                )
-                .on_table(table)
-                .at(at));
-            };
-            rows.push(change);
+            let part = bucket_of(&change.schema, row, of, &mut scratch).map_err(|e| e.at(change.position))?;
+            if let Some(rows) = rows.get_mut(&part) {
+                rows.push(change);
+            }
         }
         Ok(rows)
     }

@@ -1,8 +1,8 @@
 //! Which of a table's buckets a committer owns, and where its progress stands in the log.
 //!
 //! A table of B buckets may have one owner, whose mark is the domain `tidewire`, or P of them, where P divides B: the owner of
-//! the bus's partition p has the buckets b with b mod P = p, and a mark of its own. A mark that isn't there yet is the one owner's
-//! as it was last. One owner takes the table back when all P stand where their marks are one.
+//! part p has the buckets b with b mod P = p, and a mark and offsets of its own. Those that aren't there yet are the one owner's
+//! as they were last. One owner takes the table back when all P stand where their marks are one.
 
 use super::{Mark, Table, LAYOUT_DOMAIN, PROGRESS_DOMAIN};
 use crate::data;
@@ -11,16 +11,16 @@ use crate::log::{State, BUCKETS_DOMAIN};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use tidewire_change::{Boundary, Error, Result};
+use tidewire_change::{Boundary, Error, Result, TopicPartition};
 
 /// Before the number of a partition: the domain with the mark of its owner.
 const SHARE_DOMAIN: &str = "tidewire.share/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Of the bus.
-    pub partition: u32,
-    /// So many partitions there are.
+    /// Of the table's parts, from 0 on.
+    pub part: u32,
+    /// So many parts there are.
     pub of: u32,
 }
 
@@ -47,7 +47,7 @@ pub fn buckets_of(state: &State, asked: u32, place: &str) -> Result<u32> {
 
 impl Scope {
     /// One owner has all buckets.
-    pub const WHOLE: Scope = Scope { partition: 0, of: 1 };
+    pub const WHOLE: Scope = Scope { part: 0, of: 1 };
 
     pub fn is_whole(self) -> bool {
         self.of == 1
@@ -55,24 +55,24 @@ impl Scope {
 
     /// Whose work it is that is done once a table.
     pub fn is_first(self) -> bool {
-        self.partition == 0
+        self.part == 0
     }
 
     pub fn owns(self, bucket: Option<u32>) -> bool {
-        self.is_whole() || bucket.is_some_and(|bucket| bucket % self.of == self.partition)
+        self.is_whole() || bucket.is_some_and(|bucket| bucket % self.of == self.part)
     }
 
     /// The domain of its mark.
     pub fn domain(self) -> String {
         match self.is_whole() {
             true => PROGRESS_DOMAIN.into(),
-            false => format!("{SHARE_DOMAIN}{}", self.partition),
+            false => format!("{SHARE_DOMAIN}{}", self.part),
         }
     }
 
     /// The folder of its index below the table's.
     pub fn index_folder(self) -> Option<String> {
-        (!self.is_whole()).then(|| format!("{}of{}", self.partition, self.of))
+        (!self.is_whole()).then(|| part_name(self.part, self.of))
     }
 
     /// May its owner remove a file of this name that no version has named since then (microseconds)? Files of others may belong
@@ -91,31 +91,31 @@ impl Scope {
         if buckets.is_multiple_of(self.of) {
             return Ok(());
         }
-        let error = format!("{place}: {buckets} buckets can't be shared among the owners of {} partitions", self.of);
+        let error = format!("{place}: {buckets} buckets can't be shared among the owners of {} parts", self.of);
         Err(Error::invalid(error)
-            .hint("set `buckets` to a multiple of the partitions' number, remove the table's folder, and let it be copied again"))
+            .hint("set `buckets` to a multiple of the parts' number, remove the table's folder, and let it be copied again"))
     }
 
-    /// The mark of this scope's owner.
-    pub fn mark(self, state: &State, whole: Mark, place: &str) -> Result<Mark> {
+    /// The mark of this scope's owner. `noted`: what all parts hold by what was noted beside the table.
+    pub fn mark(self, state: &State, whole: Mark, noted: Option<Boundary>, place: &str) -> Result<Mark> {
         let shares = shares(state, place)?;
         let of = shares.values().find_map(|mark| mark.of).unwrap_or(1);
         if self.is_whole() {
-            return if of == 1 { Ok(whole) } else { joined(&whole, &shares, of, place) };
+            return if of == 1 { Ok(whole) } else { joined(&whole, &shares, of, noted, place) };
         }
         if state.rewrite.is_some() {
             return Err(Error::invalid(format!(
                 "{place}: the table is written anew, which only an owner of all of it does"
             ))
-            .hint("run one process that owns all partitions until readers see the new table"));
+            .hint("run one process that owns all parts until readers see the new table"));
         }
         if of != 1 && of != self.of {
-            let error = format!("{place}: the table is shared among the owners of {of} partitions, not {}", self.of);
+            let error = format!("{place}: the table is shared among the owners of {of} parts, not {}", self.of);
             return Err(Error::invalid(error).hint(
-                "stop them, run one process that owns all partitions for a change or two, then start the new ones",
+                "stop them, run one process that owns all parts for a change or two, then start the new ones",
             ));
         }
-        let mark = shares.get(&self.partition).cloned().unwrap_or(whole);
+        let mark = shares.get(&self.part).cloned().unwrap_or(whole);
         Ok(Mark { of: Some(self.of), ..mark })
     }
 }
@@ -124,7 +124,7 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_whole() {
             true => write!(f, "the owner of the whole table"),
-            false => write!(f, "the owner of partition {} of {}", self.partition, self.of),
+            false => write!(f, "the owner of part {} of {}", self.part, self.of),
         }
     }
 }
@@ -134,19 +134,19 @@ pub fn is_shared(state: &State) -> bool {
     state.domains.keys().any(|name| name.starts_with(SHARE_DOMAIN))
 }
 
-/// The marks of owners of a part, by partition.
+/// The marks of owners of a part, by part.
 fn shares(state: &State, place: &str) -> Result<BTreeMap<u32, Mark>> {
     let domains = state.domains.iter().filter_map(|(name, text)| Some((name.strip_prefix(SHARE_DOMAIN)?, text)));
     let bad =
         |why: &dyn fmt::Display| Error::invalid(format!("{place}: Tidewire's part of the log can't be read: {why}"));
-    let share = |(partition, text): (&str, &String)| {
-        Ok((partition.parse().map_err(|e| bad(&e))?, serde_json::from_str(text).map_err(|e| bad(&e))?))
+    let share = |(part, text): (&str, &String)| {
+        Ok((part.parse().map_err(|e| bad(&e))?, serde_json::from_str(text).map_err(|e| bad(&e))?))
     };
     domains.map(share).collect()
 }
 
 fn all<'a>(whole: &'a Mark, shares: &'a BTreeMap<u32, Mark>, of: u32) -> impl Iterator<Item = &'a Mark> {
-    (0..of).map(move |partition| shares.get(&partition).unwrap_or(whole))
+    (0..of).map(move |part| shares.get(&part).unwrap_or(whole))
 }
 
 /// The table holds everything up to here, whoever owns it.
@@ -161,23 +161,30 @@ pub fn boundary(state: &State, whole: &Mark, place: &str) -> Result<Boundary> {
 }
 
 /// One mark for all: what each of them promised of its own part has to be true of the others' parts, too.
-fn joined(whole: &Mark, shares: &BTreeMap<u32, Mark>, of: u32, place: &str) -> Result<Mark> {
-    let marks = || all(whole, shares, of);
-    let reached = marks().map(|mark| mark.boundary.position).min().unwrap_or_default();
+fn joined(
+    whole: &Mark,
+    shares: &BTreeMap<u32, Mark>,
+    of: u32,
+    noted: Option<Boundary>,
+    place: &str,
+) -> Result<Mark> {
+    let (marks, noted) = (|| all(whole, shares, of), noted.unwrap_or_default());
+    let reached = marks().map(|mark| mark.boundary.position).min().unwrap_or_default().max(noted.position);
+    let through = marks().map(|mark| mark.boundary.complete_through).min().unwrap_or_default();
     let (purged, truncate) =
         (marks().filter_map(|mark| mark.purged).max(), marks().filter_map(|mark| mark.truncate).max());
     let is_behind = marks().any(|mark| mark.truncate != truncate) || purged.is_some_and(|purged| purged > reached);
     if is_behind {
         let far = truncate.max(purged).unwrap_or_default();
         return Err(Error::invalid(format!(
-            "{place}: the owners of its {of} partitions stand at different points, so one process can't own all of it"
+            "{place}: the owners of its {of} parts stand at different points, so one process can't own all of it"
         ))
         .hint(format!("run those processes until each of them has passed {far}, then stop them")));
     }
     Ok(Mark {
         boundary: Boundary {
             position: reached,
-            complete_through: marks().map(|mark| mark.boundary.complete_through).min().unwrap_or_default(),
+            complete_through: through.max(noted.complete_through),
         },
         truncate,
         since: marks().filter_map(|mark| mark.since).min(),
@@ -211,7 +218,7 @@ impl Table {
 
     /// Is a commit of another owner about what is this one's?
     pub(super) fn is_about_ours(&self, theirs: &[Action]) -> bool {
-        let own_txn = self.app_id(self.scope.partition);
+        let own_txn = self.app_prefix(&self.topic);
         let is_own_file = |path: &str| {
             let bucket = self.state.files.get(path).map(|add| add.bucket());
             self.files.holds(path) || bucket.is_none_or(|bucket| bucket.is_none() || self.scope.owns(bucket))
@@ -222,7 +229,7 @@ impl Table {
                 let of = serde_json::from_str::<Mark>(&domain.configuration).ok().and_then(|mark| mark.of);
                 domain.domain.starts_with(SHARE_DOMAIN) && (domain.removed || of != Some(self.scope.of))
             };
-            txn.is_some_and(|txn| txn.app_id == own_txn)
+            txn.is_some_and(|txn| txn.app_id.starts_with(&own_txn))
                 || domain.is_some_and(|d| {
                     d.domain == self.scope.domain() || d.domain == PROGRESS_DOMAIN || is_other_share(d)
                 })
@@ -232,21 +239,70 @@ impl Table {
         theirs.iter().any(is_own)
     }
 
+    /// Offsets of the next messages that the last commits name: of the owner of all, those that every part has passed.
+    pub fn offsets(&self) -> BTreeMap<TopicPartition, u64> {
+        let prefix = format!("tidewire/{}/", self.config.owner());
+        let (mut whole, mut of_parts) = (BTreeMap::new(), BTreeMap::<String, BTreeMap<TopicPartition, u64>>::new());
+        for (app_id, version) in &self.state.txns {
+            let told = app_id.strip_prefix(&prefix).and_then(|rest| rest.rsplit_once('/'));
+            let Some((at, Ok(partition))) = told.map(|(at, partition)| (at, partition.parse())) else { continue };
+            let (topic, part) = at.split_once('/').map_or((at, None), |(topic, part)| (topic, Some(part)));
+            let offsets = match part {
+                None => &mut whole,
+                Some(part) => of_parts.entry(part.to_string()).or_default(),
+            };
+            offsets.insert(TopicPartition { topic: topic.into(), partition }, *version as u64);
+        }
+        let of_part = |part: u32, of: u32| {
+            let mut all = whole.clone();
+            // Those of a part that was joined with the others since say nothing any more.
+            if self.state.domains.contains_key(&format!("{SHARE_DOMAIN}{part}")) {
+                all.extend(of_parts.get(&part_name(part, of)).into_iter().flatten().map(|(at, n)| (at.clone(), *n)));
+            }
+            all
+        };
+        if !self.scope.is_whole() {
+            return of_part(self.scope.part, self.scope.of);
+        }
+        let shares = self.state.domains.iter().filter(|(name, _)| name.starts_with(SHARE_DOMAIN));
+        let of = shares.filter_map(|(_, text)| serde_json::from_str::<Mark>(text).ok()?.of).next();
+        let all = of.map(|of| (0..of).map(|part| of_part(part, of)).reduce(least).unwrap_or_default());
+        all.unwrap_or(whole)
+    }
+
     /// The name under which the log keeps the offset of a partition of the table's topic.
-    pub(super) fn app_id(&self, partition: u32) -> String {
-        format!("tidewire/{}/{}/{partition}", self.config.owner(), self.topic)
+    pub(super) fn app_id(&self, at: &TopicPartition) -> String {
+        format!("{}{}", self.app_prefix(&at.topic), at.partition)
+    }
+
+    fn app_prefix(&self, topic: &str) -> String {
+        let owner = self.config.owner();
+        match self.scope.is_whole() {
+            true => format!("tidewire/{owner}/{topic}/"),
+            false => format!("tidewire/{owner}/{topic}/{}/", part_name(self.scope.part, self.scope.of)),
+        }
     }
 
     /// A change after which all rows are other ones.
     pub(super) fn needs_the_whole_table(&self) -> Error {
         let table = self.name();
         Error::schema(format!(
-            "{table}: a column's type, the key or the table itself is another one, so its rows have to be written anew; this process owns only partition {} of {}",
-            self.scope.partition, self.scope.of
+            "{table}: a column's type, the key or the table itself is another one, so its rows have to be written anew; this process owns only part {} of {}",
+            self.scope.part, self.scope.of
         ))
-        .hint("stop all processes that own partitions of the table, run one that owns all of them until it has passed this change, then start them again")
+        .hint("stop all processes that own parts of the table, run one that owns all of it (`parts: 1`, or `tidewire run`) until it has passed this change, then start them again")
         .on_table(table)
     }
+}
+
+fn part_name(part: u32, of: u32) -> String {
+    format!("{part}of{of}")
+}
+
+/// What both have passed.
+pub fn least<K: Ord>(one: BTreeMap<K, u64>, other: BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let both = one.into_iter().filter_map(|(at, offset)| Some((offset.min(*other.get(&at)?), at)));
+    both.map(|(offset, at)| (at, offset)).collect()
 }
 
 /// Does a commit change what belongs to the table as a whole?

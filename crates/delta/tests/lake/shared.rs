@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::Arc;
 use tidewire_change::*;
-use tidewire_connector::Sink;
+use tidewire_connector::{Sink, Written};
 use tidewire_delta::{Config, DeltaSink, TableWork};
 
 fn source(seed: u64, kind: KeyKind, changes: usize) -> Source {
@@ -60,7 +60,7 @@ fn versions(config: &Config, schema: &Schema) -> usize {
 type Case = (u64, KeyKind, &'static [&'static [u32]], u32, u32, usize);
 
 #[tokio::test]
-async fn owners_of_different_partitions_commit_at_once_and_the_table_equals_the_source() {
+async fn owners_of_different_parts_commit_at_once_and_the_table_equals_the_source() {
     let cases: [Case; 4] = [
         (1, KeyKind::Integer, &[&[0], &[1]], 2, 2, 2_600),
         (2, KeyKind::Mixed, &[&[0], &[1], &[2]], 3, 6, 1_000),
@@ -89,7 +89,7 @@ async fn owners_of_different_partitions_commit_at_once_and_the_table_equals_the_
 }
 
 #[tokio::test]
-async fn another_owner_of_a_partition_is_noticed_and_the_slower_one_changes_nothing() {
+async fn another_owner_of_a_part_is_noticed_and_the_slower_one_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let config = lake(folder.path(), 2);
     let source = source(5, KeyKind::Integer, 300);
@@ -115,7 +115,7 @@ async fn another_owner_of_a_partition_is_noticed_and_the_slower_one_changes_noth
     for (sink, part, from, partition) in [(&mut zombie, &zero, 50, 0), (&mut other, &one, 20, 1)] {
         let error = put(sink, part, from, from + 10).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
-        let told = format!("another instance owns partition {partition} of 2 of this table");
+        let told = format!("another instance owns part {partition} of 2 of this table");
         assert!(error.to_string().contains(&told), "{error}");
         let again = sink.commit(&part.progress(from + 10, &held)).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Conflict, "nothing goes on before it is opened again");
@@ -126,7 +126,7 @@ async fn another_owner_of_a_partition_is_noticed_and_the_slower_one_changes_noth
 }
 
 #[tokio::test]
-async fn whoever_takes_over_partitions_or_the_whole_table_goes_on_where_their_owners_were() {
+async fn whoever_takes_over_parts_or_the_whole_table_goes_on_where_their_owners_were() {
     let folder = tempfile::tempdir().unwrap();
     let config = lake(folder.path(), 4);
     let source = source(6, KeyKind::Integer, 1_500);
@@ -173,20 +173,19 @@ async fn a_table_is_not_shared_where_its_buckets_can_not_be_or_by_others_than_th
         deliver(&owner(&config, &group, 2), &part, until, &mut random).await;
     }
     assert!(refused(owner(&config, &[0], 3)).await.contains("4 buckets can't be shared among the owners of 3"));
-    assert!(refused(owner(&config, &[0], 4)).await.contains("is shared among the owners of 2 partitions, not 4"));
-    assert!(refused(owner(&config, &[2], 2)).await.contains("partition 2 can't be owned: the bus has 2"));
-    assert!(refused(owner(&config, &[], 2)).await.contains("owns no partition"));
+    assert!(refused(owner(&config, &[0], 4)).await.contains("is shared among the owners of 2 parts, not 4"));
+    assert!(refused(owner(&config, &[2], 2)).await.contains("part 2 can't be owned: a table has 2"));
+    assert!(refused(owner(&config, &[], 2)).await.contains("owns no part"));
     let by_hand = TableWork::new(config.clone());
     let told = [
         by_hand.maintain(&source.schema.table).await.unwrap_err().to_string(),
         by_hand.vacuum(&source.schema.table).await.unwrap_err().to_string(),
     ];
     assert!(told.iter().all(|told| told.contains("several processes own parts of the table")), "{told:?}");
-    // A row of somebody else's partition is told, not written.
+    // A row of somebody else's part is left to that one.
     let mut sink = open(&owner(&config, &[0], 2)).await;
     let strange = Part::of(&source.log, &source.schema, &[1], 2).messages[70].1.clone();
-    let error = try_write(&mut sink, &source.schema, vec![strange]).await.unwrap_err();
-    assert!(error.to_string().contains("belongs to partition 1 of 2, which this process doesn't own"), "{error}");
+    assert_eq!(write(&mut sink, &source.schema, vec![strange]).await, Written::default());
     drop(sink);
     let one = lake(&folder.path().join("one"), 1);
     let mut sink = open(&one).await;
@@ -253,7 +252,7 @@ async fn a_column_that_comes_is_taken_in_by_all_owners_and_a_retyped_one_waits_f
     assert_eq!(put(&mut zero, &narrow, 2, 0).await, None);
     assert_eq!(put(&mut zero, &wide, 3, 0).await, None);
     let told = put(&mut one, &narrow, 3, 1).await.unwrap();
-    assert!(told.contains("the owner of another partition changed the table's columns"), "{told}");
+    assert!(told.contains("the owner of another part changed the table's columns"), "{told}");
     for commit in 4..12 {
         // One of them is behind for a while, and neither stands in the other's way.
         let schema = if commit < 8 { &narrow } else { &wide };
@@ -263,7 +262,7 @@ async fn a_column_that_comes_is_taken_in_by_all_owners_and_a_retyped_one_waits_f
     let seen = inspect(&config, &wide, None).await.0;
     assert!(seen.len() == 40 && seen.iter().all(|row| row[2].as_deref() == Some("11")), "{seen:?}");
     let told = put(&mut one, &retyped, 12, 1).await.unwrap();
-    assert!(told.contains("this process owns only partition 1 of 2"), "{told}");
+    assert!(told.contains("this process owns only part 1 of 2"), "{told}");
     // Nobody's rows were changed by that, and the other partition goes on.
     assert_eq!(put(&mut zero, &wide, 13, 0).await, None);
     drop((zero, one));
@@ -312,4 +311,73 @@ async fn files_that_an_owner_has_not_committed_yet_outlive_the_clean_up_of_other
     let seen = inspect(&config, &schema, None).await.0;
     assert!(seen.len() > 40);
     readers::check(&config, &schema, &seen);
+}
+
+/// As a reader of the bus tells it, with a mark of its own.
+fn told(offsets: &[(u32, u64)], commit: u64) -> Progress {
+    let place = |topic: &str, partition| TopicPartition { topic: topic.into(), partition };
+    let own = offsets.iter().map(|(partition, offset)| (place("public.t", *partition), *offset));
+    Progress {
+        offsets: own.chain([(place("__marks", 1), commit * 10)]).collect(),
+        boundary: Boundary { position: Position::end_of(commit), complete_through: commit as i64 },
+    }
+}
+
+/// Each is given all messages and notes how far it is in all partitions, also where none of the rows is its own.
+#[tokio::test]
+async fn parts_that_are_kept_each_by_itself_go_on_where_the_whole_was_and_the_whole_where_the_last_of_them_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { only: Some("public.t".into()), ..lake(folder.path(), 2) };
+    let schema = table(vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)]);
+    let all = |commit| [rows(&schema, commit, 0..40, 0), rows(&schema, commit, 0..40, 1)].concat();
+    let put = async |sink: &mut DeltaSink, progress: Progress| {
+        write(sink, &schema, all(progress.boundary.position.commit)).await;
+        sink.commit(&progress).await.unwrap();
+    };
+    let mut whole = open(&config).await;
+    put(&mut whole, told(&[(0, 5), (1, 7), (2, 3)], 1)).await;
+    drop(whole);
+    let (mut zero, mut one) = (open(&owner(&config, &[0], 2)).await, open(&owner(&config, &[1], 2)).await);
+    for part in [&mut zero, &mut one] {
+        assert_eq!(part.committed().await.unwrap(), told(&[(0, 5), (1, 7), (2, 3)], 1));
+    }
+    put(&mut zero, told(&[(0, 9), (1, 11), (2, 3)], 4)).await;
+    put(&mut one, told(&[(0, 8), (1, 12)], 3)).await;
+    // Nothing of it was its own.
+    one.commit(&told(&[(0, 10), (1, 12), (2, 6)], 6)).await.unwrap();
+    drop((zero, one));
+    let mut zero = open(&owner(&config, &[0], 2)).await;
+    assert_eq!(zero.committed().await.unwrap(), told(&[(0, 9), (1, 11), (2, 3)], 4));
+    let mut one = open(&owner(&config, &[1], 2)).await;
+    assert_eq!(one.committed().await.unwrap(), told(&[(0, 10), (1, 12), (2, 6)], 6));
+    drop((zero, one));
+    // What the whole table holds is what both hold.
+    for config in [config.clone(), Config { only: None, ..config.clone() }] {
+        assert_eq!(inspect(&config, &schema, None).await.1, Position::end_of(4));
+        let mut whole = open(&config).await;
+        assert_eq!(whole.committed().await.unwrap(), told(&[(0, 9), (1, 11), (2, 3)], 4));
+    }
+    let mut whole = open(&config).await;
+    put(&mut whole, told(&[(0, 20), (1, 20), (2, 20)], 9)).await;
+    drop(whole);
+    let mut one = open(&owner(&config, &[1], 2)).await;
+    assert_eq!(one.committed().await.unwrap(), told(&[(0, 20), (1, 20), (2, 20)], 9));
+    let (seen, path) = (inspect(&config, &schema, None).await.0, folder_of(&config, &schema));
+    assert!(seen.len() == 40 && seen.iter().all(|row| row[1].as_deref() == Some("9")), "{seen:?}");
+    validator::check(&path);
+    buckets::check(&path, &schema, 2);
+}
+
+/// Its table's own note may be an earlier one.
+#[tokio::test]
+async fn what_is_noted_of_one_table_of_a_lake_says_nothing_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = lake(folder.path(), 1);
+    for (name, commit) in [("a", 9), ("b", 5)] {
+        let schema = schema(name, vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)], Key::Columns(vec![0]));
+        let mut sink = open(&Config { only: Some(format!("public.{name}")), ..config.clone() }).await;
+        write(&mut sink, &schema, rows(&schema, commit, 0..40, 0)).await;
+        sink.commit(&told(&[], commit)).await.unwrap();
+    }
+    assert_eq!(open(&config).await.committed().await.unwrap(), told(&[], 5));
 }

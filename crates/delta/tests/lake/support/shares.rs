@@ -1,4 +1,4 @@
-//! Several owners of one table, each of some of the bus's partitions.
+//! Several owners of one table, each of some parts: here those keys whose changes come in a partition of the same number.
 
 use super::work::Random;
 use super::*;
@@ -6,9 +6,9 @@ use crate::buckets::bucket_of;
 use std::collections::BTreeSet;
 use tidewire_delta::Share;
 
-pub fn owner(config: &Config, partitions: &[u32], of: u32) -> Config {
-    let partitions: BTreeSet<u32> = partitions.iter().copied().collect();
-    Config { share: Some(Share { partitions, of }), ..config.clone() }
+pub fn owner(config: &Config, parts: &[u32], of: u32) -> Config {
+    let parts: BTreeSet<u32> = parts.iter().copied().collect();
+    Config { share: Some(Share { parts, of }), ..config.clone() }
 }
 
 /// What comes to an owner, in order: with the partition of each message, none for a truncate, which comes in all of them.
