@@ -21,6 +21,17 @@ pub fn table_of(topic: &str) -> Option<TableName> {
     (topic_of(&table) == topic).then_some(table)
 }
 
+/// A part of what a table's topic tells, where several processes write one table: the keys whose hash has this remainder.
+pub fn part_of(topic: &str, part: u32) -> String {
+    format!("{topic}/{part}")
+}
+
+/// The topic of a part, and its number; none: it is the whole topic.
+pub fn whole_of(part: &str) -> (&str, Option<u32>) {
+    let number = |(topic, number): (_, &str)| Some((topic, Some(number.parse().ok()?)));
+    part.split_once('/').and_then(number).unwrap_or((part, None))
+}
+
 pub fn is_internal(topic: &str) -> bool {
     topic.starts_with("__") && !topic.contains('.')
 }
@@ -73,6 +84,14 @@ mod tests {
         for foreign in [SCHEMAS, "orders", "a.b.c", "a.", ".b", "a.%2e", "a.%41", "a.%", "a.%C3", "a.x y", "a.%é"] {
             assert_eq!(table_of(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn a_part_names_its_topic_and_no_topic_is_taken_for_one() {
+        let topic = topic_of(&TableName::new("a/1", "b/2"));
+        assert_eq!(whole_of(&topic), (&*topic, None));
+        assert_eq!(whole_of(&part_of(&topic, 3)), (&*topic, Some(3)));
+        assert_eq!(table_of(&part_of(&topic, 3)), None);
     }
 
     #[test]

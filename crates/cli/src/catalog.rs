@@ -151,10 +151,9 @@ fn is_shared(config: &Config, sink: &SinkConfig) -> bool {
     has_group && matches!(sink.kind, SinkKind::Delta { .. })
 }
 
-/// The part of a sink that keeps the table of one topic.
+/// The part of a sink that keeps the table of one topic, or a part of it.
 fn open_part(config: &Config, sink: &SinkConfig, topic: &str) -> Result<Box<dyn Sink>> {
-    let settings = delta_config(config, sink)?;
-    Ok(Box::new(DeltaSink::new(tidewire_delta::Config { only: Some(topic.to_string()), ..settings })))
+    Ok(Box::new(DeltaSink::new(lake::part_config(config, sink, topic)?)))
 }
 
 fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {

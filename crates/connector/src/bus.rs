@@ -113,7 +113,7 @@ pub trait Membership: Send {
     fn leave(&mut self) -> BoxFuture<'_, ()>;
 }
 
-/// Topics of tables, in `topic_of`'s form.
+/// Topics of tables, in `topic_of`'s form, or parts of them, in `part_of`'s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
     /// They are ours from now on. Whoever had them before may still believe that he has.

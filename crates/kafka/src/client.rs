@@ -47,11 +47,11 @@ pub(crate) struct Moves {
     pub leaves: bool,
 }
 
-/// Topics of which a member gets, gives up or has lost the one partition.
+/// Partitions of topics that a member gets, gives up or has lost.
 pub(crate) enum Told {
-    Assigned(Vec<String>),
-    Revoked(Vec<String>),
-    Lost(Vec<String>),
+    Assigned(Vec<(String, u32)>),
+    Revoked(Vec<(String, u32)>),
+    Lost(Vec<(String, u32)>),
     Failed(Fault),
 }
 

@@ -1,8 +1,8 @@
 //! A member of a sink's consumer group: Kafka's own protocol says which of the processes of a sink writes which table.
 //!
 //! Each table has a topic of one partition in which nothing is ever written, `{prefix}.__work.{schema}.{table}`: whoever is assigned it
-//! owns the table, all partitions of it. The member lives on a thread of its own that does nothing but poll, so that no flush, however
-//! long, costs the membership.
+//! owns the table, all partitions of it. Where tables have parts, it has a partition for each of them. The member lives on a thread of its
+//! own that does nothing but poll, so that no flush, however long, costs the membership.
 
 use crate::admin::{Admin, Wanted};
 use crate::client::{locked, Client, Notes, Told};
@@ -74,15 +74,15 @@ impl Noter {
 }
 
 impl KafkaMember {
-    /// Joins the group of a sink. `Invalid` when the configuration has none.
-    pub async fn join(config: Config, sink: &str) -> Result<KafkaMember> {
+    /// Joins the group of a sink whose tables have so many parts. `Invalid` when the configuration has none.
+    pub async fn join(config: Config, sink: &str, parts: u32) -> Result<KafkaMember> {
         let group = config.group.clone().ok_or_else(|| Error::invalid("bus.kafka.group isn't set"))?;
         let name = crate::reader::group_of(&config, sink);
         let (commands, queue) = mpsc::channel();
         let (told, moves) = channel::unbounded_channel();
         let (opened, outcome) = oneshot::channel();
         let runtime = Handle::current();
-        let work = move || match Member::open(config, name, &group, runtime, told) {
+        let work = move || match Member::open(config, (name, parts.max(1)), &group, runtime, told) {
             Ok(member) => {
                 let _ = opened.send(Ok(()));
                 member.run(&queue);
@@ -130,6 +130,8 @@ impl Membership for KafkaMember {
 struct Member {
     config: Config,
     name: String,
+    /// Of each table.
+    parts: u32,
     client: Client,
     admin: Admin,
     /// Tells of new tables.
@@ -137,7 +139,7 @@ struct Member {
     /// Kafka's name of a table's work → our topic.
     works: BTreeMap<String, String>,
     /// What was asked back and isn't released yet, by Kafka's names.
-    asked: BTreeSet<String>,
+    asked: BTreeSet<(String, u32)>,
     last: BTreeMap<(String, u32), (u64, Option<u64>)>,
     told: channel::UnboundedSender<Result<Move>>,
     /// Tables whose works aren't made yet: Kafka's name → our topic.
@@ -148,7 +150,7 @@ struct Member {
 impl Member {
     fn open(
         config: Config,
-        name: String,
+        (name, parts): (String, u32),
         group: &Group,
         runtime: Handle,
         told: channel::UnboundedSender<Result<Move>>,
@@ -162,6 +164,7 @@ impl Member {
         let mut member = Member {
             config,
             name,
+            parts,
             client,
             admin,
             topics,
@@ -261,15 +264,22 @@ impl Member {
         Ok(())
     }
 
-    fn ours(&self, names: &[String]) -> Vec<String> {
-        names.iter().filter_map(|name| self.works.get(name).cloned()).collect()
+    /// A partition of a table's work is a part of the table; none: tables had more parts once.
+    fn of_work(&self, (name, partition): &(String, u32)) -> Option<String> {
+        let topic = self.works.get(name).filter(|_| *partition < self.parts)?;
+        Some(if self.parts == 1 { topic.clone() } else { topic::part_of(topic, *partition) })
+    }
+
+    fn ours(&self, names: &[(String, u32)]) -> Vec<String> {
+        names.iter().filter_map(|name| self.of_work(name)).collect()
     }
 
     fn release(&mut self, topics: &[String]) {
-        let is_released = |name: &&String| self.works.get(*name).is_some_and(|topic| topics.contains(topic));
-        let names: Vec<String> = self.asked.iter().filter(is_released).cloned().collect();
+        // What nobody has to write is given up with the first that is.
+        let is_released = |name: &&(String, u32)| self.of_work(name).is_none_or(|work| topics.contains(&work));
+        let names: Vec<(String, u32)> = self.asked.iter().filter(is_released).cloned().collect();
         self.asked.retain(|name| !names.contains(name));
-        let Ok(list) = List::of(names.iter().map(|name| (name.as_str(), 0, 0))) else { return };
+        let Ok(list) = List::of(names.iter().map(|(name, partition)| (name.as_str(), *partition, 0))) else { return };
         // SAFETY: the list lives during the call.
         let error = unsafe { c::rd_kafka_incremental_unassign(self.client.rk(), list.raw()) };
         if let Some(fault) = failure_of(error) {
@@ -330,11 +340,17 @@ impl Member {
         let there = self.admin.partitions(prefix)?;
         for (name, topic) in tables {
             let work = format!("{}{}", kafka_topic(prefix, WORK), &name[prefix.len().min(name.len())..]);
-            if !there.contains_key(&work) {
-                let wanted = Wanted { name: work.clone(), partitions: 1, settings: Vec::new() };
-                self.admin.ensure(&wanted, self.config.replication)?;
+            let made = there.get(&work).copied().unwrap_or(0);
+            if made < self.parts {
+                match made {
+                    0 => {
+                        let wanted = Wanted { name: work.clone(), partitions: self.parts, settings: Vec::new() };
+                        self.admin.ensure(&wanted, self.config.replication)?;
+                    }
+                    _ => self.admin.raise(&work, self.parts)?,
+                }
                 let until = Instant::now() + KNOWN;
-                while self.client.partitions(&work)?.is_none() && Instant::now() < until {
+                while self.client.partitions(&work)?.unwrap_or(0) < self.parts && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             }
@@ -367,7 +383,8 @@ unsafe extern "C" fn on_rebalance(
         0 => &[],
         count => std::slice::from_raw_parts(list.elems, count.max(0) as usize),
     };
-    let names = entries.iter().map(|entry| CStr::from_ptr(entry.topic).to_string_lossy().into_owned()).collect();
+    let name = |entry: &c::rd_kafka_topic_partition_t| CStr::from_ptr(entry.topic).to_string_lossy().into_owned();
+    let names = entries.iter().map(|entry| (name(entry), entry.partition.max(0) as u32)).collect();
     let mut moves = locked(&notes.moves);
     let (told, failed) = match code {
         c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {

@@ -378,7 +378,8 @@ impl Deliver {
         self.state.pulse.mended();
         self.state.takes_facts(self.lane.as_ref().map_or(0, |lane| lane.number), self.sink.status());
         self.rules.passed(&collected.progress);
-        self.reader.commit(&collected.progress).await
+        let told = self.told_of(&collected.progress);
+        self.reader.commit(&told).await
     }
 
     fn note_rewrites(&self) {

@@ -134,7 +134,7 @@ pub(crate) struct SinkState {
     facts: Mutex<BTreeMap<u64, SinkStatus>>,
     /// What each lane holds.
     lanes: Mutex<BTreeMap<u64, Boundary>>,
-    /// Several processes write it: topics of the tables that this one writes now.
+    /// Several processes write it: topics of the tables, or parts of them, that this one writes now.
     pub shares: Option<Mutex<BTreeSet<String>>>,
     /// Table → why its changes are skipped.
     pub parked: Mutex<BTreeMap<String, Parked>>,
@@ -228,10 +228,13 @@ impl SinkState {
         self.boundary.send_if_modified(|known| std::mem::replace(known, least) != least);
     }
 
-    /// Is it this process that mends this? What concerns all tables of a shared sink is divided by whoever writes the first of them.
+    /// Is it this process that mends this? What concerns all tables of a shared sink is divided by whoever writes the first of them; a
+    /// table of several parts is mended by whoever writes the first one.
     pub fn mends(&self, repair: &Repair) -> bool {
         let (Some(shares), Some(table)) = (&self.shares, &repair.table) else { return true };
-        locked(shares).iter().any(|topic| topic::table_of(topic).is_some_and(|own| own.to_string() == *table))
+        let is_it = |topic: &str| topic::table_of(topic).is_some_and(|own| own.to_string() == *table);
+        let mut whole = locked(shares).iter().map(|topic| topic::whole_of(topic)).collect::<Vec<_>>().into_iter();
+        whole.any(|(topic, part)| part.unwrap_or(0) == 0 && is_it(topic))
     }
 }
 

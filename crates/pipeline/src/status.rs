@@ -323,13 +323,18 @@ impl Running {
             rows_incomplete: sink.incomplete.load(Relaxed),
             bytes_written: facts.bytes_written,
             dead_letters: sink.dead_letters.load(Relaxed),
-            shares: sink.shares.as_ref().map(|shares| {
-                locked(shares).iter().filter_map(|topic| Some(topic::table_of(topic)?.to_string())).collect()
-            }),
+            shares: sink.shares.as_ref().map(|shares| locked(shares).iter().filter_map(|topic| shown(topic)).collect()),
             parked: locked(&sink.parked).clone(),
             loop_state: LoopView::of(&sink.pulse),
         }
     }
+}
+
+/// A table's name, with the number of a part behind it.
+fn shown(topic: &str) -> Option<String> {
+    let (topic, part) = topic::whole_of(topic);
+    let table = topic::table_of(topic)?;
+    Some(part.map_or_else(|| table.to_string(), |part| format!("{table}/{part}")))
 }
 
 fn drift(shared: &Shared) -> Vec<DriftView> {

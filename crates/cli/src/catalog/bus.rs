@@ -1,6 +1,9 @@
 //! What stands between source and sinks: the embedded journal, or Kafka.
 
-use crate::config::{Bus, Config, JournalConfig, KafkaConfig, RegistryAddress, RegistryConfig, SaslConfig, TlsConfig};
+use super::lake;
+use crate::config::{
+    Bus, Config, JournalConfig, KafkaConfig, RegistryAddress, RegistryConfig, SaslConfig, SinkConfig, TlsConfig,
+};
 use crate::local;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -74,15 +77,15 @@ impl Opened {
     pub async fn share(
         &self,
         config: &Config,
-        sink: &str,
+        sink: &SinkConfig,
         budget: Budget,
     ) -> Result<Option<(KafkaMember, ReaderFactory)>> {
         let (Bus::Kafka(settings), Opened::Kafka { bus, .. }) = (&config.bus, self) else { return Ok(None) };
         if settings.group.is_none() {
             return Ok(None);
         }
-        let member = KafkaMember::join(kafka_config(config, settings)?, sink).await?;
-        let (bus, noter, name) = (bus.clone(), member.noter(), sink.to_string());
+        let member = KafkaMember::join(kafka_config(config, settings)?, &sink.name, lake::parts(sink)).await?;
+        let (bus, noter, name) = (bus.clone(), member.noter(), sink.name.clone());
         let bytes = budget.capacity_bytes() / (LANES + 1);
         let reader = move |topics| -> Result<Box<dyn BusReader>> {
             Ok(Box::new(bus.reader(&name, budget.part(bytes), Some(topics))?.noted_by(noter.clone())))

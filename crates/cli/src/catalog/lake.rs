@@ -2,11 +2,11 @@
 
 use super::INSTANCE;
 use crate::config::{Config, Lake, SinkConfig, SinkKind};
-use tidewire_change::{Error, Result};
+use tidewire_change::{topic, Error, Result};
 use tidewire_delta::{self as delta, BucketConfig, TableWork};
 
 pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::Config> {
-    let SinkKind::Delta { path, tables, keep_deleted, buckets } = &sink.kind else {
+    let SinkKind::Delta { path, tables, keep_deleted, buckets, .. } = &sink.kind else {
         return Err(Error::invalid(format!("the sink `{}` has no Delta tables", sink.name)));
     };
     let mut settings = match path {
@@ -49,6 +49,21 @@ pub(super) fn delta_config(config: &Config, sink: &SinkConfig) -> Result<delta::
         settings.tables.column_mapping.add(table).map_err(|what| Error::invalid(format!("{table}: {what}")))?;
     }
     Ok(settings)
+}
+
+/// The same of the sink that keeps the table of one topic, or a part of it.
+pub(super) fn part_config(config: &Config, sink: &SinkConfig, topic: &str) -> Result<delta::Config> {
+    let (settings, of, (topic, part)) = (delta_config(config, sink)?, parts(sink), topic::whole_of(topic));
+    let share = part.map(|part| delta::Share { parts: [part].into(), of });
+    Ok(delta::Config { only: Some(topic.to_string()), share, ..settings })
+}
+
+/// In so many parts the sink's tables are dealt out.
+pub(super) fn parts(sink: &SinkConfig) -> u32 {
+    match &sink.kind {
+        SinkKind::Delta { parts, .. } => *parts,
+        SinkKind::Postgres { .. } => 1,
+    }
 }
 
 /// What is wrong about a table's name in a Delta sink's `change_data_feed` or `column_mapping`.

@@ -134,7 +134,7 @@ async fn shared_sinks(
 ) -> Result<Vec<SharedSink>> {
     let mut all = Vec::new();
     for (sink, budget) in sinks {
-        let Some((member, reader)) = bus.share(config, &sink.name, budget).await? else { continue };
+        let Some((member, reader)) = bus.share(config, sink, budget).await? else { continue };
         let pace = pace(config, sink);
         let (settings, of) = (config.clone(), sink.clone());
         let part: PartFactory = Box::new(move |topic| open_part(&settings, &of, topic));

@@ -241,6 +241,13 @@ const SINK_DELTA: &[Key] = &[
     )
     .default("1"),
     key(
+        "parts",
+        Kind::Count { min: 1, max: 64 },
+        "With `bus.kafka.group`: in so many parts each table is dealt out to the `tidewire deliver` processes, by the hash of its keys, so \
+         that several write one table. It divides `buckets`, and is the same in all of them. docs/kafka.md says what it costs.",
+    )
+    .default("1"),
+    key(
         "types",
         Kind::Pairs,
         "Types of single columns, as `schema.table.column: type`, in place of those that docs/delta.md lists: text, boolean, \

@@ -132,6 +132,8 @@ pub enum SinkKind {
         keep_deleted: Duration,
         /// Of tables that are made from now on.
         buckets: u32,
+        /// So many processes of a group may write one table.
+        parts: u32,
     },
     /// `schema`: where all tables go; `None`: each into its own schema.
     Postgres { url: Secret, schema: Option<String> },
@@ -217,6 +219,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
     }
     let bus = bus(&root, folder, &name)?;
     signals::topic_has_a_place(&root, &source, &bus)?;
+    parts_have_owners(&root, &sinks, &bus)?;
     messages_are_written(&root, &source, &bus)?;
     let commit_interval = root.duration("commit_interval")?;
     if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&commit_interval) {
@@ -293,6 +296,16 @@ fn bus(root: &Section, folder: &Path, name: &str) -> Result<Bus> {
     }
 }
 
+/// Parts of tables are for the processes of a group.
+fn parts_have_owners(root: &Section, sinks: &[SinkConfig], bus: &Bus) -> Result<()> {
+    let has_group = matches!(bus, Bus::Kafka(kafka) if kafka.group.is_some());
+    let has_parts = |sink: &&SinkConfig| matches!(sink.kind, SinkKind::Delta { parts: 2.., .. });
+    match sinks.iter().find(has_parts).filter(|_| !has_group) {
+        Some(sink) => Err(root.bad("sinks", &format!("says `parts` in `{}`, which needs `bus.kafka.group`", sink.name))),
+        None => Ok(()),
+    }
+}
+
 /// Messages of the log are for whoever reads Debezium's topics.
 fn messages_are_written(root: &Section, source: &SourceConfig, bus: &Bus) -> Result<()> {
     let is_json = |kafka: &KafkaConfig| kafka.debezium.as_ref().is_some_and(|form| form.registry.is_none());
@@ -341,8 +354,12 @@ fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
                     }
                 }
                 let keep_deleted = section.duration("keep_deleted")?;
-                let (path, buckets) = (lake::place(&section, folder)?, section.count("buckets")? as u32);
-                (SinkKind::Delta { path, tables, keep_deleted, buckets }, "path")
+                let path = lake::place(&section, folder)?;
+                let (buckets, parts) = (section.count("buckets")? as u32, section.count("parts")? as u32);
+                if !buckets.is_multiple_of(parts) {
+                    return Err(section.bad("parts", &format!("must divide `buckets`, which is {buckets}")));
+                }
+                (SinkKind::Delta { path, tables, keep_deleted, buckets, parts }, "path")
             }
             "postgres" => {
                 let (url, schema) = (Secret::new(section.given_text("url")?), section.text("schema")?);

@@ -48,7 +48,7 @@ fn the_usual_file_is_read_with_its_defaults() {
     assert_eq!(config.sinks.len(), 2);
     let keep_deleted = Duration::from_secs(7 * 24 * 3600);
     let (path, tables) = (Lake::Folder("/etc/tw/./lake".into()), Default::default());
-    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path, tables, keep_deleted, buckets: 1 });
+    assert_eq!(config.sinks[0].kind, SinkKind::Delta { path, tables, keep_deleted, buckets: 1, parts: 1 });
     assert!(!format!("{config:?}").contains("hunter2"), "Debug hides secrets");
 }
 

@@ -145,17 +145,22 @@ impl Shop {
 
     /// Does `work` while all tables change.
     pub fn under_load<T>(&self, rounds: &AtomicU32, work: impl FnOnce() -> T) -> T {
+        self.under(&|round| self.load_all(round), rounds, work)
+    }
+
+    /// Does `work` while round after round changes something.
+    pub fn under<T>(&self, load: &(dyn Fn(u32) + Sync), rounds: &AtomicU32, work: impl FnOnce() -> T) -> T {
         let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let load = scope.spawn(|| {
+            let loading = scope.spawn(|| {
                 while !ends.load(SeqCst) {
-                    self.load_all(rounds.fetch_add(1, SeqCst));
+                    load(rounds.fetch_add(1, SeqCst));
                     std::thread::sleep(PAUSE);
                 }
             });
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             ends.store(true, SeqCst);
-            load.join().unwrap();
+            loading.join().unwrap();
             outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

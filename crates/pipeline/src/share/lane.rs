@@ -1,17 +1,20 @@
 //! A loop that has some tables of a sink, and may have to give them up.
 
-use crate::collect::Collected;
+use crate::collect::{Collected, Group};
 use crate::deliver::Deliver;
 use crate::pace::Due;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use tidewire_change::{topic, Boundary, Progress, Result, TableName};
+use tidewire_connector::Part;
 use tokio::sync::{mpsc, oneshot};
 
 /// What a loop knows of its part of a sink.
 pub(crate) struct Lane {
     pub number: u64,
+    /// Or parts of them.
     pub topics: BTreeSet<String>,
     orders: mpsc::UnboundedReceiver<Order>,
     /// To be given up at the next boundary, with those who wait for that.
@@ -51,6 +54,17 @@ impl Lane {
         Lane { number, topics, orders, asked: Vec::new(), splits, all_parts, has_left: false }
     }
 
+    /// Has it this topic, or a part of it?
+    fn reads(&self, topic: &str) -> bool {
+        self.topics.contains(topic) || self.topics.iter().any(|of| topic::whole_of(of).0 == topic)
+    }
+
+    /// Of these topics, or parts, the topics of which it has nothing any more.
+    fn without(&self, topics: &[String]) -> Vec<String> {
+        let all: BTreeSet<&str> = topics.iter().map(|topic| topic::whole_of(topic).0).collect();
+        all.into_iter().filter(|topic| !self.reads(topic)).map(str::to_string).collect()
+    }
+
     /// With the next commit.
     pub fn note_all_parts(&self) {
         self.all_parts.store(true, Relaxed);
@@ -68,12 +82,15 @@ impl Deliver {
     }
 
     pub(crate) fn owns(&self, table: &TableName) -> bool {
-        self.lane.as_ref().is_none_or(|lane| lane.topics.contains(&topic::topic_of(table)))
+        self.lane.as_ref().is_none_or(|lane| lane.reads(&topic::topic_of(table)))
     }
 
     /// The tables that this loop alone writes of its sink; none: all that there are.
     pub(crate) fn own_tables(&self) -> Option<Vec<TableName>> {
-        Some(self.lane.as_ref()?.topics.iter().filter_map(|topic| topic::table_of(topic)).collect())
+        let tables = self.lane.as_ref()?.topics.iter().filter_map(|topic| topic::table_of(topic::whole_of(topic).0));
+        let mut tables: Vec<TableName> = tables.collect();
+        tables.dedup();
+        Some(tables)
     }
 
     pub(crate) fn holds(&self, boundary: Boundary) {
@@ -91,15 +108,7 @@ impl Deliver {
                 }
                 Ok(())
             }
-            Order::Drop(topics) => {
-                for group in
-                    collected.groups.iter_mut().filter(|group| topics.contains(&topic::topic_of(&group.schema.table)))
-                {
-                    group.changes.clear();
-                    group.messages.clear();
-                }
-                self.give_up(&topics, Some(collected))
-            }
+            Order::Drop(topics) => self.give_up(&topics, Some(collected)),
         }
     }
 
@@ -148,18 +157,24 @@ impl Deliver {
         };
         lane.topics.retain(|topic| !topics.contains(topic));
         lane.has_left = true;
+        let gone = lane.without(topics);
         self.sink.leave(topics);
-        self.state.rewrites_end(topics);
+        self.state.rewrites_end(&gone);
         if let Some(collected) = collected {
-            collected.progress.offsets.retain(|place, _| !topics.iter().any(|topic| **topic == *place.topic));
+            let is_gone = |group: &&mut Group| gone.contains(&topic::topic_of(&group.schema.table));
+            for group in collected.groups.iter_mut().filter(is_gone) {
+                group.changes.clear();
+                group.messages.clear();
+            }
+            collected.progress.offsets.retain(|place, _| !gone.iter().any(|topic| **topic == *place.topic));
         }
-        self.reader.leave(topics)
+        self.reader.leave(&gone)
     }
 
     /// What was on its way when its table was given up is somebody else's.
     pub(crate) fn only_own(&self, fetched: &mut tidewire_connector::Fetched) {
         if let Some(lane) = self.lane.as_ref().filter(|lane| lane.has_left) {
-            let is_own = |name: &str| topic::is_internal(name) || lane.topics.contains(name);
+            let is_own = |name: &str| topic::is_internal(name) || lane.reads(name);
             fetched.messages.retain(|message| is_own(&message.topic));
             fetched.anew.retain(|(topic, _)| is_own(topic));
         }
@@ -179,9 +194,45 @@ impl Deliver {
             }
         }
         if self.shared.has_history && !topics.is_empty() {
-            let tables: Vec<_> = topics.iter().filter_map(|topic| topic::table_of(topic)).collect();
+            let mut tables: Vec<_> =
+                topics.iter().filter_map(|topic| topic::table_of(topic::whole_of(topic).0)).collect();
+            tables.dedup();
             self.repairs.ask_to_begin(&self.shared, &self.state.name, &tables).await?;
         }
-        Ok(self.reader.joined(known.into_iter().map(|(_, progress)| progress).collect()))
+        Ok(self.reader.joined(of_topics(known)))
     }
+
+    /// Offsets for tools: of a topic that is read for several parts, here and elsewhere, whoever has the first one tells them.
+    pub(crate) fn told_of(&self, progress: &Progress) -> Progress {
+        let Some(lane) = &self.lane else { return progress.clone() };
+        let tells = |topic: &str| lane.topics.contains(topic) || lane.topics.contains(&topic::part_of(topic, 0));
+        let mut told = progress.clone();
+        told.offsets.retain(|place, _| topic::is_internal(&place.topic) || tells(&place.topic));
+        told
+    }
+}
+
+/// One progress a topic: of several parts what all of them hold. A partition that one of them hasn't met yet is read from its start.
+fn of_topics(parts: Vec<Part>) -> Vec<Progress> {
+    let mut all: BTreeMap<String, Progress> = BTreeMap::new();
+    for (name, progress) in parts {
+        let topic = name.as_deref().map_or("", |name| topic::whole_of(name).0).to_string();
+        match all.entry(topic) {
+            Entry::Vacant(place) => drop(place.insert(progress)),
+            Entry::Occupied(mut place) => {
+                let held = place.get_mut();
+                if progress.boundary.position < held.boundary.position {
+                    held.boundary = progress.boundary;
+                }
+                held.offsets.retain(|at, offset| match progress.offsets.get(at) {
+                    Some(other) => {
+                        *offset = (*offset).min(*other);
+                        true
+                    }
+                    None => false,
+                });
+            }
+        }
+    }
+    all.into_values().collect()
 }

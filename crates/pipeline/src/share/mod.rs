@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewire_change::{Error, Result};
+use tidewire_change::{topic, Error, Result};
 use tidewire_connector::{BusReader, Membership, Move, Sink};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -41,7 +41,7 @@ pub struct SharedSink {
     pub pace: Pace,
     pub inspect: Option<InspectFactory>,
     pub member: Box<dyn Membership>,
-    /// The part of the sink that keeps the table of this topic.
+    /// The part of the sink that keeps the table of this topic, or the part of the table.
     pub part: PartFactory,
     pub reader: ReaderFactory,
 }
@@ -92,7 +92,7 @@ struct Lanes {
     /// Number of the lane, and where it takes orders.
     open: HashMap<Id, (u64, mpsc::UnboundedSender<Order>)>,
     next: u64,
-    /// Topics that are ours by the membership.
+    /// Topics, or parts of them, that are ours by the membership.
     ours: BTreeSet<String>,
     /// Waits until lanes have given up.
     leaving: JoinSet<GivenUp>,
@@ -203,7 +203,7 @@ impl Lanes {
         let part = |topic: &String| Ok((topic.clone(), (self.sink.part)(topic)?));
         let parts = topics.iter().map(part).collect::<Result<BTreeMap<_, _>>>()?;
         let parts = Parts::new(parts, self.sink.pace.idle, all_parts.clone());
-        let reader = (self.sink.reader)(topics.clone())?;
+        let reader = (self.sink.reader)(topics.iter().map(|topic| topic::whole_of(topic).0.to_string()).collect())?;
         let Around { shared, state, repairs, supervisor, stop } = &self.around;
         let mut deliver = Deliver::new(Box::new(parts), reader, shared.clone(), state.clone(), repairs.clone());
         deliver.pace = self.sink.pace;

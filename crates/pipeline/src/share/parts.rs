@@ -1,6 +1,6 @@
-//! Parts of a sink, one a table, each with progress of its own.
+//! Parts of a sink, one a table or a part of a table, each with progress of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
@@ -24,17 +24,22 @@ struct Part {
 }
 
 impl Parts {
-    /// By topic. `all`: set for one commit that leaves none out.
+    /// By topic, or part of one. `all`: set for one commit that leaves none out.
     pub fn new(sinks: BTreeMap<String, Box<dyn Sink>>, idle: Duration, all: Arc<AtomicBool>) -> Parts {
         let part = |sink| Part { sink, is_dirty: false, noted: Instant::now() };
         Parts { parts: sinks.into_iter().map(|(topic, sink)| (topic, part(sink))).collect(), idle, all }
     }
 
-    fn of(&mut self, table: &TableName) -> Result<&mut Part> {
-        let part = self.parts.get_mut(&topic::topic_of(table));
-        let part = part.ok_or_else(|| Error::bug(format!("{table} is written by another process")))?;
-        part.is_dirty = true;
-        Ok(part)
+    /// Those that keep the table, or parts of it.
+    fn of(&mut self, table: &TableName) -> Result<Vec<&mut Part>> {
+        let topic = topic::topic_of(table);
+        let from = self.parts.range_mut(topic.clone()..);
+        let near = from.take_while(|(name, _)| name.starts_with(&topic));
+        let of: Vec<_> = near.filter(|(name, _)| topic::whole_of(name).0 == topic).map(|(_, part)| part).collect();
+        match of.is_empty() {
+            true => Err(Error::bug(format!("{table} is written by another process"))),
+            false => Ok(of),
+        }
     }
 }
 
@@ -89,15 +94,37 @@ impl Sink for Parts {
     }
 
     fn missing(&self) -> Vec<TableName> {
-        self.parts.values().flat_map(|part| part.sink.missing()).collect()
+        let missing: BTreeSet<TableName> = self.parts.values().flat_map(|part| part.sink.missing()).collect();
+        missing.into_iter().collect()
     }
 
     fn prepare(&mut self, schema: Arc<Schema>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.of(&schema.table)?.sink.prepare(schema).await })
+        Box::pin(async move {
+            for part in self.of(&schema.table)? {
+                part.is_dirty = true;
+                part.sink.prepare(schema.clone()).await?;
+            }
+            Ok(())
+        })
     }
 
+    /// Parts of one table get all changes of it: each takes those that are its own.
     fn write(&mut self, batch: TableBatch) -> BoxFuture<'_, Result<Written>> {
-        Box::pin(async move { self.of(&batch.schema.table)?.sink.write(batch).await })
+        Box::pin(async move {
+            let (mut all, parts) = (Written::default(), self.of(&batch.schema.table)?);
+            let (mut left, mut batch) = (parts.len(), Some(batch));
+            for part in parts {
+                left -= 1;
+                // The last one needs no copy.
+                let Some(batch) = (if left == 0 { batch.take() } else { batch.clone() }) else { break };
+                part.is_dirty = true;
+                let written = part.sink.write(batch).await?;
+                all.applied += written.applied;
+                all.stale += written.stale;
+                all.incomplete += written.incomplete;
+            }
+            Ok(all)
+        })
     }
 
     fn commit(&mut self, progress: &Progress) -> BoxFuture<'_, Result<()>> {
@@ -119,7 +146,13 @@ impl Sink for Parts {
 
     fn show(&mut self, rewritten: &Rewritten) -> BoxFuture<'_, Result<()>> {
         let rewritten = rewritten.clone();
-        Box::pin(async move { self.of(&rewritten.table)?.sink.show(&rewritten).await })
+        Box::pin(async move {
+            for part in self.of(&rewritten.table)? {
+                part.is_dirty = true;
+                part.sink.show(&rewritten).await?;
+            }
+            Ok(())
+        })
     }
 
     fn status(&self) -> SinkStatus {
