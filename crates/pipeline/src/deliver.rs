@@ -378,8 +378,7 @@ impl Deliver {
         self.state.pulse.mended();
         self.state.takes_facts(self.lane.as_ref().map_or(0, |lane| lane.number), self.sink.status());
         self.rules.passed(&collected.progress);
-        let told = self.told_of(&collected.progress);
-        self.reader.commit(&told).await
+        self.tell(&collected.progress).await
     }
 
     fn note_rewrites(&self) {

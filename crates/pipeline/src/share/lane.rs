@@ -202,13 +202,13 @@ impl Deliver {
         Ok(self.reader.joined(of_topics(known)))
     }
 
-    /// Offsets for tools: of a topic that is read for several parts, here and elsewhere, whoever has the first one tells them.
-    pub(crate) fn told_of(&self, progress: &Progress) -> Progress {
-        let Some(lane) = &self.lane else { return progress.clone() };
+    /// The bus notes what is committed. Of a topic that is read for several parts, here and elsewhere, whoever has the first one tells.
+    pub(crate) async fn tell(&mut self, progress: &Progress) -> Result<()> {
+        let Some(lane) = &self.lane else { return self.reader.commit(progress).await };
         let tells = |topic: &str| lane.topics.contains(topic) || lane.topics.contains(&topic::part_of(topic, 0));
         let mut told = progress.clone();
         told.offsets.retain(|place, _| topic::is_internal(&place.topic) || tells(&place.topic));
-        told
+        self.reader.commit(&told).await
     }
 }
 

@@ -47,7 +47,7 @@ fn is_in_buckets(place: &Place, source: &Source, count: u32) {
 
 /// Some answers to commits are lost, some requests are refused: whose version it is tell its bytes.
 #[tokio::test]
-async fn owners_of_different_partitions_commit_to_a_bucket_at_once_and_the_table_equals_the_source() {
+async fn owners_of_different_parts_commit_to_a_bucket_at_once_and_the_table_equals_the_source() {
     let place = Place::new();
     let (endpoint, source) = (place.server.endpoint(), changes(31, 250));
     place.server.fault("PUT", "_delta_log/0", 4, "lost");
