@@ -168,8 +168,10 @@ impl Config {
             Some(last) if last < of => Ok(()),
             Some(last) => Err(Error::invalid(format!("part {last} can't be owned: a table has {of}"))
                 .hint("parts are counted from 0")),
-            None => Err(Error::invalid("a sink that owns no part of its tables has nothing to write")
-                .hint("name at least one")),
+            None => {
+                Err(Error::invalid("a sink that owns no part of its tables has nothing to write")
+                    .hint("name at least one"))
+            }
         }
     }
 

@@ -232,9 +232,10 @@ impl SinkState {
     /// table of several parts is mended by whoever writes the first one.
     pub fn mends(&self, repair: &Repair) -> bool {
         let (Some(shares), Some(table)) = (&self.shares, &repair.table) else { return true };
-        let is_it = |topic: &str| topic::table_of(topic).is_some_and(|own| own.to_string() == *table);
-        let mut whole = locked(shares).iter().map(|topic| topic::whole_of(topic)).collect::<Vec<_>>().into_iter();
-        whole.any(|(topic, part)| part.unwrap_or(0) == 0 && is_it(topic))
+        locked(shares).iter().any(|own| {
+            let (own, part) = topic::whole_of(own);
+            part.unwrap_or(0) == 0 && topic::table_of(own).is_some_and(|own| own.to_string() == *table)
+        })
     }
 }
 

@@ -301,7 +301,9 @@ fn parts_have_owners(root: &Section, sinks: &[SinkConfig], bus: &Bus) -> Result<
     let has_group = matches!(bus, Bus::Kafka(kafka) if kafka.group.is_some());
     let has_parts = |sink: &&SinkConfig| matches!(sink.kind, SinkKind::Delta { parts: 2.., .. });
     match sinks.iter().find(has_parts).filter(|_| !has_group) {
-        Some(sink) => Err(root.bad("sinks", &format!("says `parts` in `{}`, which needs `bus.kafka.group`", sink.name))),
+        Some(sink) => {
+            Err(root.bad("sinks", &format!("says `parts` in `{}`, which needs `bus.kafka.group`", sink.name)))
+        }
         None => Ok(()),
     }
 }

@@ -92,8 +92,9 @@ impl Scope {
             return Ok(());
         }
         let error = format!("{place}: {buckets} buckets can't be shared among the owners of {} parts", self.of);
-        Err(Error::invalid(error)
-            .hint("set `buckets` to a multiple of the parts' number, remove the table's folder, and let it be copied again"))
+        Err(Error::invalid(error).hint(
+            "set `buckets` to a multiple of the parts' number, remove the table's folder, and let it be copied again",
+        ))
     }
 
     /// The mark of this scope's owner. `noted`: what all parts hold by what was noted beside the table.
@@ -111,9 +112,8 @@ impl Scope {
         }
         if of != 1 && of != self.of {
             let error = format!("{place}: the table is shared among the owners of {of} parts, not {}", self.of);
-            return Err(Error::invalid(error).hint(
-                "stop them, run one process that owns all parts for a change or two, then start the new ones",
-            ));
+            return Err(Error::invalid(error)
+                .hint("stop them, run one process that owns all parts for a change or two, then start the new ones"));
         }
         let mark = shares.get(&self.part).cloned().unwrap_or(whole);
         Ok(Mark { of: Some(self.of), ..mark })
@@ -161,13 +161,7 @@ pub fn boundary(state: &State, whole: &Mark, place: &str) -> Result<Boundary> {
 }
 
 /// One mark for all: what each of them promised of its own part has to be true of the others' parts, too.
-fn joined(
-    whole: &Mark,
-    shares: &BTreeMap<u32, Mark>,
-    of: u32,
-    noted: Option<Boundary>,
-    place: &str,
-) -> Result<Mark> {
+fn joined(whole: &Mark, shares: &BTreeMap<u32, Mark>, of: u32, noted: Option<Boundary>, place: &str) -> Result<Mark> {
     let (marks, noted) = (|| all(whole, shares, of), noted.unwrap_or_default());
     let reached = marks().map(|mark| mark.boundary.position).min().unwrap_or_default().max(noted.position);
     let through = marks().map(|mark| mark.boundary.complete_through).min().unwrap_or_default();
@@ -182,10 +176,7 @@ fn joined(
         .hint(format!("run those processes until each of them has passed {far}, then stop them")));
     }
     Ok(Mark {
-        boundary: Boundary {
-            position: reached,
-            complete_through: through.max(noted.complete_through),
-        },
+        boundary: Boundary { position: reached, complete_through: through.max(noted.complete_through) },
         truncate,
         since: marks().filter_map(|mark| mark.since).min(),
         high: marks().map(|mark| mark.high).max().unwrap_or_default(),

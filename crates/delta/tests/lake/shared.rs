@@ -374,7 +374,8 @@ async fn what_is_noted_of_one_table_of_a_lake_says_nothing_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let config = lake(folder.path(), 1);
     for (name, commit) in [("a", 9), ("b", 5)] {
-        let schema = schema(name, vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)], Key::Columns(vec![0]));
+        let schema =
+            schema(name, vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)], Key::Columns(vec![0]));
         let mut sink = open(&Config { only: Some(format!("public.{name}")), ..config.clone() }).await;
         write(&mut sink, &schema, rows(&schema, commit, 0..40, 0)).await;
         sink.commit(&told(&[], commit)).await.unwrap();
