@@ -1,7 +1,7 @@
 //! Several owners of one table, each with buckets of its own, commit to it at once.
 
 use crate::buckets;
-use crate::support::shares::{deliver, owner, Met, Part};
+use crate::support::shares::{deliver, owner, part_of, Met, Told};
 use crate::support::work::{KeyKind, Random, Source};
 use crate::support::*;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn lake(folder: &std::path::Path, buckets: u32) -> Config {
     Config { buckets, ..cramped(folder) }
 }
 
-/// Each group of partitions is owned by a thread; all begin at once.
+/// Each group of parts is owned by a thread; all begin at once.
 fn deliver_at_once(config: &Config, source: &Source, groups: &[&[u32]], of: u32, seed: u64) -> Vec<Met> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = groups
@@ -32,10 +32,10 @@ fn deliver_at_once(config: &Config, source: &Source, groups: &[&[u32]], of: u32,
             .map(|group| {
                 scope.spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                    let part = Part::of(&source.log, &source.schema, group, of);
+                    let told = Told::of(source);
                     let mut random = Random::new(seed * 100 + u64::from(group[0]));
                     let config = owner(config, group, of);
-                    runtime.block_on(deliver(&config, &part, part.messages.len(), &mut random))
+                    runtime.block_on(deliver(&config, &told, told.messages.len(), &mut random))
                 })
             })
             .collect();
@@ -56,7 +56,7 @@ fn versions(config: &Config, schema: &Schema) -> usize {
     names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "json")).count()
 }
 
-/// Seed, keys, the partitions of each owner, how many there are, buckets, changes.
+/// Seed, keys, the parts of each owner, how many there are, buckets, changes.
 type Case = (u64, KeyKind, &'static [&'static [u32]], u32, u32, usize);
 
 #[tokio::test]
@@ -93,31 +93,29 @@ async fn another_owner_of_a_part_is_noticed_and_the_slower_one_changes_nothing()
     let folder = tempfile::tempdir().unwrap();
     let config = lake(folder.path(), 2);
     let source = source(5, KeyKind::Integer, 300);
-    let part = |partitions: &[u32]| Part::of(&source.log, &source.schema, partitions, 2);
-    let (zero, one, both) = (part(&[0]), part(&[1]), part(&[0, 1]));
-    let mut random = Random::new(5);
-    deliver(&owner(&config, &[0], 2), &zero, 40, &mut random).await;
+    let (told, mut random) = (Told::of(&source), Random::new(5));
+    deliver(&owner(&config, &[0], 2), &told, 40, &mut random).await;
     let mut zombie = open(&owner(&config, &[0], 2)).await;
     let held = zombie.committed().await.unwrap();
-    let put = async |sink: &mut DeltaSink, part: &Part, from: usize, to: usize| {
-        let changes = part.messages[from..to].iter().map(|(_, change)| change.clone()).collect();
-        write(sink, &part.schema, changes).await;
-        sink.commit(&part.progress(to, &Progress::default())).await
+    let put = async |sink: &mut DeltaSink, from: usize, to: usize| {
+        let changes = told.messages[from..to].iter().map(|(_, change)| change.clone()).collect();
+        write(sink, &source.schema, changes).await;
+        sink.commit(&told.progress(to, &Progress::default())).await
     };
     let mut other = open(&owner(&config, &[1], 2)).await;
-    put(&mut other, &one, 0, 20).await.unwrap();
-    put(&mut zombie, &zero, 40, 50).await.unwrap();
-    // Another process takes over the partition: both partitions are its own from now on.
+    put(&mut other, 0, 20).await.unwrap();
+    put(&mut zombie, 40, 50).await.unwrap();
+    // Another process takes over: both parts are its own from now on.
     let mut next = open(&owner(&config, &[0, 1], 2)).await;
-    let at = both.resume(&next.committed().await.unwrap());
-    put(&mut next, &both, at, both.messages.len()).await.unwrap();
+    let at = told.resume(&next.committed().await.unwrap());
+    put(&mut next, at, told.messages.len()).await.unwrap();
     let before = versions(&config, &source.schema);
-    for (sink, part, from, partition) in [(&mut zombie, &zero, 50, 0), (&mut other, &one, 20, 1)] {
-        let error = put(sink, part, from, from + 10).await.unwrap_err();
+    for (sink, from, part) in [(&mut zombie, 50, 0), (&mut other, 20, 1)] {
+        let error = put(sink, from, from + 10).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
-        let told = format!("another instance owns part {partition} of 2 of this table");
-        assert!(error.to_string().contains(&told), "{error}");
-        let again = sink.commit(&part.progress(from + 10, &held)).await.unwrap_err();
+        let words = format!("another instance owns part {part} of 2 of this table");
+        assert!(error.to_string().contains(&words), "{error}");
+        let again = sink.commit(&told.progress(from + 10, &held)).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Conflict, "nothing goes on before it is opened again");
     }
     assert_eq!(versions(&config, &source.schema), before);
@@ -130,19 +128,14 @@ async fn whoever_takes_over_parts_or_the_whole_table_goes_on_where_their_owners_
     let folder = tempfile::tempdir().unwrap();
     let config = lake(folder.path(), 4);
     let source = source(6, KeyKind::Integer, 1_500);
-    let whole = |random: &mut Random, until: usize| {
-        // The partitions are the bus's, whoever reads them.
-        let (part, config) = (Part::of(&source.log, &source.schema, &[0, 1, 2, 3], 4), config.clone());
-        let mut random = Random::new(random.next());
-        async move { deliver(&config, &part, until, &mut random).await }
-    };
+    let told = Told::of(&source);
+    let whole = async |random: &mut Random, until: usize| deliver(&config, &told, until, random).await;
     let mut random = Random::new(6);
     whole(&mut random, 250).await;
     let share = async |groups: &[&[u32]], commit: u64, random: &mut Random| {
+        let until = told.messages.iter().filter(|(_, change)| change.position.commit <= commit).count();
         for group in groups {
-            let part = Part::of(&source.log, &source.schema, group, 4);
-            let until = part.messages.iter().filter(|(_, change)| change.position.commit <= commit).count();
-            deliver(&owner(&config, group, 4), &part, until, random).await;
+            deliver(&owner(&config, group, 4), &told, until, random).await;
         }
     };
     let commit = |at: usize| source.log[at].position.commit;
@@ -168,23 +161,23 @@ async fn a_table_is_not_shared_where_its_buckets_can_not_be_or_by_others_than_th
         let mut sink = DeltaSink::new(config);
         sink.open().await.unwrap_err().to_string()
     };
+    let told = Told::of(&source);
     for (group, until) in [([0], 50), ([1], 60)] {
-        let part = Part::of(&source.log, &source.schema, &group, 2);
-        deliver(&owner(&config, &group, 2), &part, until, &mut random).await;
+        deliver(&owner(&config, &group, 2), &told, until, &mut random).await;
     }
     assert!(refused(owner(&config, &[0], 3)).await.contains("4 buckets can't be shared among the owners of 3"));
     assert!(refused(owner(&config, &[0], 4)).await.contains("is shared among the owners of 2 parts, not 4"));
     assert!(refused(owner(&config, &[2], 2)).await.contains("part 2 can't be owned: a table has 2"));
     assert!(refused(owner(&config, &[], 2)).await.contains("owns no part"));
     let by_hand = TableWork::new(config.clone());
-    let told = [
+    let words = [
         by_hand.maintain(&source.schema.table).await.unwrap_err().to_string(),
         by_hand.vacuum(&source.schema.table).await.unwrap_err().to_string(),
     ];
-    assert!(told.iter().all(|told| told.contains("several processes own parts of the table")), "{told:?}");
+    assert!(words.iter().all(|words| words.contains("several processes own parts of the table")), "{words:?}");
     // A row of somebody else's part is left to that one.
     let mut sink = open(&owner(&config, &[0], 2)).await;
-    let strange = Part::of(&source.log, &source.schema, &[1], 2).messages[70].1.clone();
+    let strange = source.log.iter().rfind(|change| part_of(change, 2) == Some(1)).unwrap().clone();
     assert_eq!(write(&mut sink, &source.schema, vec![strange]).await, Written::default());
     drop(sink);
     let one = lake(&folder.path().join("one"), 1);
@@ -314,7 +307,7 @@ async fn files_that_an_owner_has_not_committed_yet_outlive_the_clean_up_of_other
 }
 
 /// As a reader of the bus tells it, with a mark of its own.
-fn told(offsets: &[(u32, u64)], commit: u64) -> Progress {
+fn marked(offsets: &[(u32, u64)], commit: u64) -> Progress {
     let place = |topic: &str, partition| TopicPartition { topic: topic.into(), partition };
     let own = offsets.iter().map(|(partition, offset)| (place("public.t", *partition), *offset));
     Progress {
@@ -335,33 +328,33 @@ async fn parts_that_are_kept_each_by_itself_go_on_where_the_whole_was_and_the_wh
         sink.commit(&progress).await.unwrap();
     };
     let mut whole = open(&config).await;
-    put(&mut whole, told(&[(0, 5), (1, 7), (2, 3)], 1)).await;
+    put(&mut whole, marked(&[(0, 5), (1, 7), (2, 3)], 1)).await;
     drop(whole);
     let (mut zero, mut one) = (open(&owner(&config, &[0], 2)).await, open(&owner(&config, &[1], 2)).await);
     for part in [&mut zero, &mut one] {
-        assert_eq!(part.committed().await.unwrap(), told(&[(0, 5), (1, 7), (2, 3)], 1));
+        assert_eq!(part.committed().await.unwrap(), marked(&[(0, 5), (1, 7), (2, 3)], 1));
     }
-    put(&mut zero, told(&[(0, 9), (1, 11), (2, 3)], 4)).await;
-    put(&mut one, told(&[(0, 8), (1, 12)], 3)).await;
+    put(&mut zero, marked(&[(0, 9), (1, 11), (2, 3)], 4)).await;
+    put(&mut one, marked(&[(0, 8), (1, 12)], 3)).await;
     // Nothing of it was its own.
-    one.commit(&told(&[(0, 10), (1, 12), (2, 6)], 6)).await.unwrap();
+    one.commit(&marked(&[(0, 10), (1, 12), (2, 6)], 6)).await.unwrap();
     drop((zero, one));
     let mut zero = open(&owner(&config, &[0], 2)).await;
-    assert_eq!(zero.committed().await.unwrap(), told(&[(0, 9), (1, 11), (2, 3)], 4));
+    assert_eq!(zero.committed().await.unwrap(), marked(&[(0, 9), (1, 11), (2, 3)], 4));
     let mut one = open(&owner(&config, &[1], 2)).await;
-    assert_eq!(one.committed().await.unwrap(), told(&[(0, 10), (1, 12), (2, 6)], 6));
+    assert_eq!(one.committed().await.unwrap(), marked(&[(0, 10), (1, 12), (2, 6)], 6));
     drop((zero, one));
     // What the whole table holds is what both hold.
     for config in [config.clone(), Config { only: None, ..config.clone() }] {
         assert_eq!(inspect(&config, &schema, None).await.1, Position::end_of(4));
         let mut whole = open(&config).await;
-        assert_eq!(whole.committed().await.unwrap(), told(&[(0, 9), (1, 11), (2, 3)], 4));
+        assert_eq!(whole.committed().await.unwrap(), marked(&[(0, 9), (1, 11), (2, 3)], 4));
     }
     let mut whole = open(&config).await;
-    put(&mut whole, told(&[(0, 20), (1, 20), (2, 20)], 9)).await;
+    put(&mut whole, marked(&[(0, 20), (1, 20), (2, 20)], 9)).await;
     drop(whole);
     let mut one = open(&owner(&config, &[1], 2)).await;
-    assert_eq!(one.committed().await.unwrap(), told(&[(0, 20), (1, 20), (2, 20)], 9));
+    assert_eq!(one.committed().await.unwrap(), marked(&[(0, 20), (1, 20), (2, 20)], 9));
     let (seen, path) = (inspect(&config, &schema, None).await.0, folder_of(&config, &schema));
     assert!(seen.len() == 40 && seen.iter().all(|row| row[1].as_deref() == Some("9")), "{seen:?}");
     validator::check(&path);
@@ -378,7 +371,7 @@ async fn what_is_noted_of_one_table_of_a_lake_says_nothing_of_another() {
             schema(name, vec![column("id", Kind::Int32, 1), column("a", Kind::Text, 2)], Key::Columns(vec![0]));
         let mut sink = open(&Config { only: Some(format!("public.{name}")), ..config.clone() }).await;
         write(&mut sink, &schema, rows(&schema, commit, 0..40, 0)).await;
-        sink.commit(&told(&[], commit)).await.unwrap();
+        sink.commit(&marked(&[], commit)).await.unwrap();
     }
-    assert_eq!(open(&config).await.committed().await.unwrap(), told(&[], 5));
+    assert_eq!(open(&config).await.committed().await.unwrap(), marked(&[], 5));
 }

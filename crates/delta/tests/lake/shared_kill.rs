@@ -1,7 +1,7 @@
 //! Owners of one table in processes of their own, of which one is killed again and again while the others go on.
 
 use crate::buckets;
-use crate::support::shares::{deliver, owner, Part};
+use crate::support::shares::{deliver, owner, Told};
 use crate::support::work::{KeyKind, Random, Source};
 use crate::support::*;
 use std::path::Path;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tidewire_delta::Config;
 
 const FOLDER: &str = "TIDEWIRE_SHARED_FOLDER";
-const PARTITIONS: &str = "TIDEWIRE_SHARED_PARTITIONS";
+const PARTS: &str = "TIDEWIRE_SHARED_PARTS";
 /// How many kills; `TIDEWIRE_KILLS=200` for a long run.
 const KILLS: &str = "TIDEWIRE_KILLS";
-const CHANGES: usize = 3_000;
+const CHANGES: usize = 1_500;
 const OF: u32 = 3;
 
 fn config(path: &Path) -> Config {
@@ -32,19 +32,18 @@ fn source() -> Source {
 #[ignore = "runs in a process of its own, which the test below kills"]
 async fn worker() {
     let config = config(std::env::var(FOLDER).unwrap().as_ref());
-    let partitions: Vec<u32> =
-        std::env::var(PARTITIONS).unwrap().split(',').map(|text| text.parse().unwrap()).collect();
+    let parts: Vec<u32> = std::env::var(PARTS).unwrap().split(',').map(|text| text.parse().unwrap()).collect();
     let source = source();
-    let part = Part::of(&source.log, &source.schema, &partitions, OF);
+    let told = Told::of(&source);
     let mut random = Random::new(std::process::id().into());
-    let met = deliver(&owner(&config, &partitions, OF), &part, part.messages.len(), &mut random).await;
+    let met = deliver(&owner(&config, &parts, OF), &told, told.messages.len(), &mut random).await;
     let is_making = |text: &String| text.contains("somebody else made the table");
     assert!(met.conflicts.iter().all(is_making), "{met:?}");
 }
 
-fn start(folder: &Path, partitions: &str) -> Child {
+fn start(folder: &Path, parts: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "shared_kill::worker", "--ignored"]).env(FOLDER, folder).env(PARTITIONS, partitions);
+    command.args(["--exact", "shared_kill::worker", "--ignored"]).env(FOLDER, folder).env(PARTS, parts);
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
@@ -59,7 +58,7 @@ async fn kills_of_one_owner_at_any_moment_leave_the_others_at_work_and_a_table_t
         let groups = ["0,2", "0", "2"];
         let mut done = false;
         while !done && killed < kills {
-            // By turns both partitions have one owner, and one of them has one of its own.
+            // By turns both parts have one owner, and one of them has one of its own.
             let mut worker = start(folder.path(), groups[killed % groups.len()]);
             // The moment is the point: any will do.
             std::thread::sleep(Duration::from_millis(100 + random.below(700)));

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::buckets;
-use crate::support::shares::{deliver as deliver_part, owner, Met, Part};
+use crate::support::shares::{deliver as deliver_told, owner, Met, Told};
 use std::process::{Child, Command, Stdio};
 
 const ENDPOINT: &str = "TIDEWIRE_SHARED_ENDPOINT";
 const CACHE: &str = "TIDEWIRE_SHARED_CACHE";
-const PARTITIONS: &str = "TIDEWIRE_SHARED_OWN";
+const PARTS: &str = "TIDEWIRE_SHARED_OWN";
 const OF: u32 = 3;
-const CHANGES: usize = 600;
+const CHANGES: usize = 400;
 
 fn changes(seed: u64, count: usize) -> Source {
     let (mut source, mut random) = (Source::new(KeyKind::Integer, 80), Random::new(seed));
@@ -32,11 +32,10 @@ fn is_making(met: &Met) -> bool {
     met.conflicts.iter().all(|text| text.contains("somebody else made the table"))
 }
 
-fn run(config: &Config, source: &Source, partitions: &[u32], of: u32, seed: u64) -> Met {
+fn run(config: &Config, source: &Source, parts: &[u32], of: u32, seed: u64) -> Met {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let part = Part::of(&source.log, &source.schema, partitions, of);
-    let config = owner(config, partitions, of);
-    runtime.block_on(deliver_part(&config, &part, part.messages.len(), &mut Random::new(seed)))
+    let (told, config) = (Told::of(source), owner(config, parts, of));
+    runtime.block_on(deliver_told(&config, &told, told.messages.len(), &mut Random::new(seed)))
 }
 
 fn is_in_buckets(place: &Place, source: &Source, count: u32) {
@@ -71,17 +70,17 @@ async fn owners_of_different_parts_commit_to_a_bucket_at_once_and_the_table_equa
 #[test]
 #[ignore = "runs in a process of its own, which the test below kills"]
 fn worker() {
-    let partitions: Vec<u32> = std::env::var(PARTITIONS).unwrap().split(',').map(|p| p.parse().unwrap()).collect();
+    let parts: Vec<u32> = std::env::var(PARTS).unwrap().split(',').map(|p| p.parse().unwrap()).collect();
     let config = far(&std::env::var(ENDPOINT).unwrap(), std::env::var(CACHE).unwrap().as_ref(), OF);
-    let met = run(&config, &changes(32, CHANGES), &partitions, OF, std::process::id().into());
+    let met = run(&config, &changes(32, CHANGES), &parts, OF, std::process::id().into());
     assert!(is_making(&met), "{met:?}");
 }
 
-fn start(place: &Place, partitions: &str) -> Child {
+fn start(place: &Place, parts: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "bucket::shared::worker", "--ignored"]);
-    command.env(ENDPOINT, place.server.endpoint()).env(PARTITIONS, partitions);
-    command.env(CACHE, place.local.path().join(format!("cache-{partitions}")));
+    command.env(ENDPOINT, place.server.endpoint()).env(PARTS, parts);
+    command.env(CACHE, place.local.path().join(format!("cache-{parts}")));
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 

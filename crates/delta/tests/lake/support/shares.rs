@@ -1,6 +1,6 @@
-//! Several owners of one table, each of some parts: here those keys whose changes come in a partition of the same number.
+//! Several owners of one table, each of some parts.
 
-use super::work::Random;
+use super::work::{Random, Source};
 use super::*;
 use crate::buckets::bucket_of;
 use std::collections::BTreeSet;
@@ -11,27 +11,27 @@ pub fn owner(config: &Config, parts: &[u32], of: u32) -> Config {
     Config { share: Some(Share { parts, of }), ..config.clone() }
 }
 
-/// What comes to an owner, in order: with the partition of each message, none for a truncate, which comes in all of them.
-pub struct Part {
+/// So many partitions the bus has, whatever parts there are.
+const BUS: u32 = 3;
+
+/// What comes to every owner, in order: with the partition of each message, none for a truncate, which comes in all of them.
+pub struct Told {
     pub schema: Arc<Schema>,
-    pub partitions: Vec<u32>,
     pub messages: Vec<(Option<u32>, Change)>,
 }
 
-impl Part {
-    pub fn of(log: &[Change], schema: &Arc<Schema>, partitions: &[u32], of: u32) -> Part {
-        let Key::Columns(columns) = &schema.key else { panic!("no key") };
-        let message = |change: &Change| {
-            let Some(row) = change.key_row() else { return Some((None, change.clone())) };
-            let key: Vec<String> = columns.iter().map(|i| values_of_key(row, usize::from(*i))).collect();
-            let partition = bucket_of(&key, of);
-            partitions.contains(&partition).then(|| (Some(partition), change.clone()))
-        };
-        Part {
-            schema: schema.clone(),
-            partitions: partitions.to_vec(),
-            messages: log.iter().filter_map(message).collect(),
-        }
+/// The part of a row's key.
+pub fn part_of(change: &Change, of: u32) -> Option<u32> {
+    let Key::Columns(columns) = &change.schema.key else { panic!("no key") };
+    let row = change.key_row()?;
+    let key: Vec<String> = columns.iter().map(|i| values_of_key(row, usize::from(*i))).collect();
+    Some(bucket_of(&key, of))
+}
+
+impl Told {
+    pub fn of(source: &Source) -> Told {
+        let messages = source.log.iter().map(|change| (part_of(change, BUS), change.clone())).collect();
+        Told { schema: source.schema.clone(), messages }
     }
 
     fn is_in(message: &(Option<u32>, Change), partition: u32) -> bool {
@@ -49,9 +49,9 @@ impl Part {
             offsets: BTreeMap::new(),
             boundary: Boundary { position: Position::end_of(commit), complete_through: commit as i64 },
         };
-        for partition in &self.partitions {
-            let offset = self.messages[..at].iter().filter(|message| Part::is_in(message, *partition)).count() as u64;
-            let topic = TopicPartition { topic: "public.t".into(), partition: *partition };
+        for partition in 0..BUS {
+            let offset = self.messages[..at].iter().filter(|message| Told::is_in(message, partition)).count() as u64;
+            let topic = TopicPartition { topic: "public.t".into(), partition };
             let offset = offset.max(held.offsets.get(&topic).copied().unwrap_or(0));
             progress.offsets.insert(topic, offset);
         }
@@ -60,13 +60,13 @@ impl Part {
 
     /// Where an owner goes on that finds this progress: behind what all partitions have.
     pub fn resume(&self, held: &Progress) -> usize {
-        let place = |partition: &u32| {
-            let topic = TopicPartition { topic: "public.t".into(), partition: *partition };
+        let place = |partition: u32| {
+            let topic = TopicPartition { topic: "public.t".into(), partition };
             let offset = held.offsets.get(&topic).copied().unwrap_or(0) as usize;
-            let own = self.messages.iter().enumerate().filter(|(_, message)| Part::is_in(message, *partition));
+            let own = self.messages.iter().enumerate().filter(|(_, message)| Told::is_in(message, partition));
             own.map(|(at, _)| at).nth(offset).unwrap_or(self.messages.len())
         };
-        self.partitions.iter().map(place).min().unwrap()
+        (0..BUS).map(place).min().unwrap()
     }
 }
 
@@ -85,20 +85,20 @@ pub struct Met {
     pub conflicts: Vec<String>,
 }
 
-/// An owner at work: takes what is its own up to `until` messages in random pieces, with repetitions and restarts.
-pub async fn deliver(config: &Config, part: &Part, until: usize, random: &mut Random) -> Met {
+/// An owner at work: is given up to `until` messages in random pieces, with repetitions and restarts.
+pub async fn deliver(config: &Config, told: &Told, until: usize, random: &mut Random) -> Met {
     let mut met = Met::default();
     let mut sink = DeltaSink::new(config.clone());
     let mut at = None;
     let mut held = Progress::default();
     loop {
         let step = match at {
-            None => begin(&mut sink, part).await.map(|(found, index)| {
+            None => begin(&mut sink, told).await.map(|(found, index)| {
                 held = found;
                 index
             }),
             Some(at) if at >= until => break,
-            Some(at) => go_on(&mut sink, part, at, until, &held, random).await.inspect(|_| met.commits += 1),
+            Some(at) => go_on(&mut sink, told, at, until, &held, random).await.inspect(|_| met.commits += 1),
         };
         match step {
             Ok(now) => at = Some(now),
@@ -119,17 +119,17 @@ pub async fn deliver(config: &Config, part: &Part, until: usize, random: &mut Ra
     met
 }
 
-async fn begin(sink: &mut DeltaSink, part: &Part) -> Result<(Progress, usize)> {
+async fn begin(sink: &mut DeltaSink, told: &Told) -> Result<(Progress, usize)> {
     sink.open().await?;
     let held = sink.committed().await?;
-    let at = part.resume(&held);
+    let at = told.resume(&held);
     Ok((held, at))
 }
 
 /// Writes some messages and commits them; returns where it is then.
 async fn go_on(
     sink: &mut DeltaSink,
-    part: &Part,
+    told: &Told,
     at: usize,
     until: usize,
     held: &Progress,
@@ -138,9 +138,9 @@ async fn go_on(
     let end = (at + 1 + random.below(12) as usize).min(until);
     // Now and then from an earlier point.
     let from = if random.chance(10) { at - random.below(at as u64 + 1).min(30) as usize } else { at };
-    let changes = part.messages[from..end].iter().map(|(_, change)| change.clone()).collect();
-    let written = try_write(sink, &part.schema, changes).await?;
+    let changes = told.messages[from..end].iter().map(|(_, change)| change.clone()).collect();
+    let written = try_write(sink, &told.schema, changes).await?;
     assert_eq!(written.incomplete, 0);
-    sink.commit(&part.progress(end, held)).await?;
+    sink.commit(&told.progress(end, held)).await?;
     Ok(end)
 }
