@@ -11,6 +11,7 @@ request), slow (done three seconds later), forget (If-None-Match is overlooked),
 Google's XML protocol is alike but for who asks and for the header of a put if absent, which are translated: a stand-in for its
 stores.
 """
+import contextlib
 import io
 import os
 import socket
@@ -32,6 +33,8 @@ class Server:
     def __init__(self):
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.lock, self.faults, self.resumed = threading.Lock(), [], threading.Event()
+        # moto looks for the object and puts it in two steps: of two writers both would be told that they were the first.
+        self.conditional = threading.Lock()
         self.waiting = 0
         self.client = None
 
@@ -76,7 +79,8 @@ class Server:
             time.sleep(3)
         if fault == "wait":
             self.wait()
-        done = self.moto(environ, answer)
+        with self.conditional if "HTTP_IF_NONE_MATCH" in environ else contextlib.nullcontext():
+            done = self.moto(environ, answer)
         if fault == "lost":
             list(done)
             connection.shutdown(socket.SHUT_RDWR)

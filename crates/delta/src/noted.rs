@@ -11,25 +11,31 @@ use tidewire_change::{Boundary, Error, Result};
 
 const NAME: &str = "progress";
 
-/// A file in which something is noted of a single table, in the place of `{stem}.json`: `{stem}~TABLE.json`, or of a part of it
-/// `{stem}.1of2~TABLE.json`.
+/// A file in which something is noted of a single table, `{stem}~TABLE.json`, or of parts of it, `{stem}.1of2~TABLE.json`, or of
+/// parts of all tables, `{stem}.0-1of4.json`.
 pub struct Part {
     pub name: String,
-    /// The table's, as names of files have it, and `.json`.
+    /// The table's, as names of files have it, and `.json`; nothing: all tables.
     pub table: String,
-    pub share: Option<(u32, u32)>,
+    /// Of how many.
+    pub share: Option<(Vec<u32>, u32)>,
 }
 
 pub fn parts(store: &Store, stem: &str) -> Result<Vec<Part>> {
     let Some((folder, stem)) = stem.rsplit_once('/') else { return Ok(Vec::new()) };
     let part = |name: String| {
-        let (share, table) = name.strip_prefix(stem)?.split_once('~').filter(|(_, table)| table.ends_with(".json"))?;
+        let rest = name.strip_prefix(stem)?.strip_suffix(".json")?;
+        let (share, table) = rest.split_once('~').map_or((rest, None), |(share, table)| (share, Some(table)));
         let share = match share.strip_prefix('.').map(|share| share.split_once("of")) {
-            None if share.is_empty() => None,
-            Some(Some((part, of))) => Some((part.parse().ok()?, of.parse().ok()?)),
+            None if share.is_empty() && table.is_some() => None,
+            Some(Some((parts, of))) => {
+                let parts: Vec<u32> = parts.split('-').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+                Some((parts, of.parse().ok()?))
+            }
             _ => return None,
         };
-        Some(Part { table: table.to_string(), name: format!("{folder}/{name}"), share })
+        let table = table.map_or(String::new(), |table| format!("{table}.json"));
+        Some(Part { table, name: format!("{folder}/{name}"), share })
     };
     Ok(store.list(folder)?.into_iter().filter_map(|listed| part(listed.name)).collect())
 }
@@ -89,13 +95,23 @@ impl Noted {
         let own = config.note_name(NAME);
         let mut shares: BTreeMap<(String, u32), BTreeMap<u32, Noted>> = BTreeMap::new();
         for Part { name, table, share } in parts(store, &config.note_stem(NAME))? {
-            let is_meant = only.is_none() || own.strip_suffix(&table).is_some_and(|stem| stem.ends_with('~'));
-            match share.filter(|_| is_meant) {
-                Some((part, of)) => {
-                    shares.entry((table, of)).or_default().insert(part, Noted::read_named(store, &name)?);
+            let is_own = || own.strip_suffix(&*table).is_some_and(|stem| stem.ends_with('~'));
+            if only.is_some() && !table.is_empty() && !is_own() {
+                continue;
+            }
+            let noted = Noted::read_named(store, &name)?;
+            match share {
+                Some((parts, of)) => {
+                    let shares = shares.entry((table, of)).or_default();
+                    // A part may have been noted of by itself and among others: the later word counts.
+                    for part in parts {
+                        let known = shares.entry(part).or_default();
+                        if known.boundary.position <= noted.boundary.position {
+                            *known = noted.clone();
+                        }
+                    }
                 }
-                None if is_meant => all.push(Noted::read_named(store, &name)?),
-                None => {}
+                None => all.push(noted),
             }
         }
         for ((_, of), parts) in shares.into_iter().filter(|((_, of), parts)| parts.len() == *of as usize) {

@@ -91,6 +91,7 @@ impl Table {
             metadata.partition_columns = self.layout.partition.clone();
             actions.push(metadata.into());
         }
+        // Of parts that are read for at once one may be behind another, whose offsets go back then: to read once more does no harm.
         let mut offsets: BTreeMap<TopicPartition, u64> = self.offsets().into_keys().map(|at| (at, 0)).collect();
         let own = progress.offsets.iter().filter(|(at, _)| *at.topic == *self.topic);
         offsets.extend(own.map(|(at, n)| (at.clone(), *n)));
