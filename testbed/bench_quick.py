@@ -20,8 +20,6 @@ PARTS = {
     "json_read": "a message in Debezium's JSON becomes a change",
     "avro_write": "a change becomes a message in Avro",
     "avro_read": "a message in Avro becomes a change",
-    "protobuf_write": "a change becomes a message in Protobuf",
-    "protobuf_read": "a message in Protobuf becomes a change",
     "reduce": "two changes a key become one",
     "guard": "the index finds a key and throws an old change away",
     "parquet": "a new row is written to a Delta table and committed",
