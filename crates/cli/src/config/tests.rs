@@ -179,7 +179,10 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
     let registry = kafka.debezium.unwrap().registry.unwrap();
     assert_eq!((registry.naming.as_str(), registry.auto_register, registry.level), ("record", true, None));
     assert!(refusal(&avro("")).contains("needs `registry`"));
-    assert!(refusal(&avro(", registry: {url: 'https://r'}")).contains("asks for TLS"));
+    let in_protobuf = with("{brokers: 'k:1', format: debezium-protobuf, registry: {url: 'https://r'}}");
+    let Bus::Kafka(kafka) = read(&in_protobuf).unwrap().bus else { panic!("it is Kafka") };
+    assert!(kafka.debezium.unwrap().in_protobuf);
+    assert!(refusal(&avro(", registry: {url: 'http://r', ca: a.pem}")).contains("is for an address with https://"));
     assert!(refusal(&avro(", registry: {url: 'http://r', user: u}"))
         .contains("`bus.kafka.registry.password` is needed, too"));
     assert!(refusal(&avro(", registry: {url: 'http://r'}, properties: {key.converter.schemas.enable: true}"))
