@@ -61,7 +61,7 @@ pub use foreign::{has_key, Absent, Terms};
 pub use from_connect::{Described, Describes};
 pub use glance::{Facts, Glance, Snapshot, What};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
-pub use parts::{is_nothing, member_names, name_text, parts};
+pub use parts::{is_nothing, key_names, member_names, name_text, parts};
 pub use unwrapped::Place;
 
 /// What the messages say of their origin.

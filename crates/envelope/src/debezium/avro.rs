@@ -19,5 +19,6 @@ mod wire;
 
 pub use encoder::{position_contract, push_position_key, AvroEncoder};
 pub use foreign::AvroWriter;
+pub(super) use schema::simple_name;
 pub(super) use value::read_avro;
 pub(super) use walk::Walker;

@@ -5,6 +5,7 @@ use super::encoder::placeholder;
 use super::foreign::{Absent, Terms};
 use super::json::read_base64;
 use super::modes::{Modes, TimeMode};
+use super::parts::adjusted;
 use super::rows::RowSays;
 use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::Shape;
@@ -276,7 +277,7 @@ impl Decoder {
         let column = |name: &[u8]| {
             let mut text = Vec::new();
             push_unescaped(name, &mut text)?;
-            self.schema.columns.iter().position(|column| column.name.as_bytes() == text)
+            self.noted(&text)
         };
         match name {
             _ if value == b"null" => {}
@@ -303,6 +304,19 @@ impl Decoder {
             _ => {}
         }
         Some(())
+    }
+
+    /// A column by its name beside a row.
+    pub(super) fn noted(&self, name: &[u8]) -> Option<usize> {
+        let at = |name: &[u8]| self.schema.columns.iter().position(|column| column.name.as_bytes() == name);
+        if let (None, true) = (at(name), self.terms.adjusted) {
+            // Two that may be meant: none.
+            return match adjusted(std::str::from_utf8(name).ok()?).map(|name| at(name.as_bytes())) {
+                [Some(one), Some(other)] => (one == other).then_some(one),
+                [one, other] => one.or(other),
+            };
+        }
+        at(name)
     }
 
     fn change(

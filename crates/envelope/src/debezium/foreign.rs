@@ -13,6 +13,8 @@ pub struct Terms {
     pub absent: Absent,
     /// Fields that no column has are passed over; else they are an error (`Schema`).
     pub passes_over: bool,
+    /// Columns have names that Avro or Protobuf allows; beside the rows they may be called as at the source.
+    pub adjusted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +102,7 @@ impl Decoder {
         // A key is JSON, however the rows come.
         let (terms, binary) = (self.terms, self.binary.take());
         self.terms.passes_over = true;
-        let row = self.fields(key, &mut slots).and_then(|_| self.key_row(key, &slots));
+        let row = self.fields(key, &mut slots).and_then(|added| self.key_row(key, &slots, added.notes));
         (self.after, self.terms, self.binary) = (slots, terms, binary);
         Ok(self.at(Op::Delete, place, Some(row?), None, None))
     }

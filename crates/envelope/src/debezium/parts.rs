@@ -1,5 +1,7 @@
 //! Schema and payload of a message in JSON, and names in it.
 
+use super::avro::simple_name;
+use super::protobuf::field_name;
 use super::scan::{unescaped, Cursor};
 
 /// Schema and payload of `{"schema":…,"payload":…}`; without `schemas.enable` the value is the payload.
@@ -53,6 +55,38 @@ pub fn member_names(object: &[u8]) -> Option<Vec<String>> {
     cursor.is_at_end().then_some(names)
 }
 
+/// The columns that a message's key names, in order: with those that only its `__exact` tells, and without what Tidewire has beside them.
+/// `is_adjusted`: its fields have names that Avro or Protobuf allows. `is_column`: the row has one of that name. None: it is no key.
+pub fn key_names(key: &[u8], is_adjusted: bool, is_column: impl Fn(&str) -> bool) -> Option<Vec<String>> {
+    let (mut cursor, mut first, mut names, mut exact) = (Cursor::new(key), true, Vec::new(), Vec::new());
+    if !cursor.take(b'{') {
+        return None;
+    }
+    while let Some(name) = cursor.member(&mut first)? {
+        cursor.peek()?;
+        let value = cursor.value()?;
+        match name_text(name)? {
+            name if is_column(&name) => names.push(name),
+            name if name == "__exact" && value != b"null" => exact = member_names(value)?,
+            name if name == "__exact" || name == "__position" => {}
+            name => names.push(name),
+        }
+    }
+    for name in exact {
+        let is_there =
+            names.contains(&name) || (is_adjusted && adjusted(&name).iter().any(|name| names.contains(name)));
+        if !is_there {
+            names.push(name);
+        }
+    }
+    cursor.is_at_end().then_some(names)
+}
+
+/// What a column may be called in Avro, and in Protobuf.
+pub(super) fn adjusted(name: &str) -> [String; 2] {
+    [simple_name(name), field_name(name)]
+}
+
 /// A name as it stands between its quotes, without its escapes.
 pub fn name_text(inside: &[u8]) -> Option<String> {
     let mut scratch = Vec::new();
@@ -64,6 +98,21 @@ mod tests {
     use super::*;
     use crate::debezium::{Glance, What};
     use tidewire_change::Op;
+
+    #[test]
+    fn a_key_names_its_columns_and_not_what_stands_beside_them() {
+        let names = |key: &str, is_adjusted, columns: &[&str]| {
+            key_names(key.as_bytes(), is_adjusted, |name| columns.contains(&name)).unwrap().join(",")
+        };
+        assert_eq!(names(r#"{"k":1,"__exact":{"k":"NaN"}}"#, false, &["k", "v"]), "k");
+        assert_eq!(names(r#"{"k":1,"__exact":null}"#, true, &["k", "v"]), "k");
+        assert_eq!(names(r#"{"__position":"5.1"}"#, false, &["k"]), "");
+        assert_eq!(names(r#"{"__position":1,"__exact":2}"#, false, &["__position", "__exact"]), "__position,__exact");
+        assert_eq!(names(r#"{"a":1,"__exact":{"b":"x"}}"#, false, &["a"]), "a,b", "one that the rows lack is seen");
+        assert_eq!(names(r#"{"a_b":1,"__exact":{"a-b":"NaN"}}"#, true, &["a_b"]), "a_b");
+        assert_eq!(names(r#"{"x1_C3_B6":1,"__exact":{"1ö":"NaN"}}"#, true, &["x1_C3_B6"]), "x1_C3_B6");
+        assert!(key_names(b"7", false, |_| true).is_none());
+    }
 
     #[test]
     fn a_schema_is_parted_from_its_payload_and_a_column_of_that_name_isnt_one() {

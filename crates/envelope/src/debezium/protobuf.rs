@@ -22,5 +22,6 @@ mod wire;
 
 pub use encoder::{position_contract, push_position_key, ProtobufEncoder};
 pub use foreign::ProtobufWriter;
+pub(super) use layout::field_name;
 pub use layout::Layout;
 pub(super) use walk::ProtobufWalker;

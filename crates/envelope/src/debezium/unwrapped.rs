@@ -4,7 +4,9 @@ use super::decoder::{Decoder, Notes, Slots};
 use super::foreign::Absent;
 use super::rows::RowSays;
 use super::scan::{inside_quotes, Cursor};
+use super::shape::Shape;
 use super::source::Source;
+use tidewire_change::text::parse_bytes;
 use tidewire_change::{Change, Datum, Op, Position, Result, Row};
 
 /// A change's place where its message doesn't tell one: that of the message in its topic, in the order of which a key's changes come.
@@ -109,7 +111,7 @@ impl Decoder {
         &mut self,
         payload: &[u8],
         slots: &Slots,
-        added: Added<'_>,
+        mut added: Added<'_>,
         is_delete: bool,
         place: Place,
     ) -> Result<Change> {
@@ -124,7 +126,7 @@ impl Decoder {
             false => place.position,
         };
         let row = match is_delete {
-            true => self.key_row(payload, slots),
+            true => self.key_row(payload, slots, std::mem::take(&mut added.notes)),
             false => self.take_row(
                 payload,
                 slots,
@@ -139,7 +141,14 @@ impl Decoder {
     }
 
     /// A delete that tells its key alone.
-    pub(super) fn key_row(&mut self, payload: &[u8], slots: &Slots) -> Result<Row> {
+    pub(super) fn key_row(&mut self, payload: &[u8], slots: &Slots, mut notes: Notes) -> Result<Row> {
+        for (index, text) in &mut notes.texts {
+            let mut bytes = Vec::new();
+            // Bytes that no text holds; those of a column of bytes are never told there.
+            if !matches!(self.columns[*index].shape, Shape::Bytes(_)) && parse_bytes(text, &mut bytes).is_some() {
+                *text = bytes;
+            }
+        }
         let columns = self.schema.columns.len();
         let mut slots = Slots(slots.0.clone());
         for index in (0..columns).filter(|index| !self.schema.is_key(*index)) {
@@ -149,7 +158,7 @@ impl Decoder {
         let row = self.take_row(
             payload,
             &slots,
-            &Notes::default(),
+            &notes,
             RowSays { ours: false, whole: false, absent: Absent::Refused, is_new: false },
         )?;
         Ok(Row::from_datums(row.columns().enumerate().map(|(index, datum)| match self.schema.is_key(index) {

@@ -2,8 +2,8 @@
 
 use super::tables::Seen;
 use super::TopicsConfig as Config;
-use tidewire_change::{Change, Error, Identity, Key, Op, Result};
-use tidewire_envelope::debezium::{has_key, member_names, parts, Decoder, Place};
+use tidewire_change::{Change, Column, Error, Identity, Key, Op, Result};
+use tidewire_envelope::debezium::{has_key, key_names, parts, Decoder, Place};
 use tidewire_flow::change_key;
 
 pub(super) fn delete_by_key(decoder: &mut Decoder, seen: &Seen<'_>, place: Place) -> Result<Change> {
@@ -38,13 +38,10 @@ pub(super) fn in_two(change: Change) -> Vec<Change> {
 }
 
 /// The key's columns: as configured, else as the message's key names them.
-pub(super) fn key_names(seen: &Seen<'_>, config: &Config) -> Option<Vec<String>> {
+pub(super) fn key_columns(seen: &Seen<'_>, config: &Config, columns: &[Column]) -> Option<Vec<String>> {
     if let Some(keys) = config.keys.get(&seen.table) {
         return Some(keys.clone());
     }
     let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
-    let mut names = member_names(payload)?;
-    // What fields of the key can't hold, in our own topics.
-    names.retain(|name| name != "__exact");
-    Some(names)
+    key_names(payload, config.registry.is_some(), |name| columns.iter().any(|column| column.name == name))
 }

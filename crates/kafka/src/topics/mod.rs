@@ -16,6 +16,7 @@ mod records;
 mod resume;
 mod source;
 mod tables;
+mod truncates;
 mod writers;
 
 use crate::config::Config;

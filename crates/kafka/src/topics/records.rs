@@ -5,8 +5,8 @@ use super::reading::{Command, Record};
 use super::resume::{Partition, Topic};
 use super::source::{Step, TopicsSource, Work};
 use super::tables::{may_be_outdated, unknown, Refusal, Seen};
+use super::truncates::is_in_each_partition;
 use super::writers::{Part, Writer};
-use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
 use tidewire_connector::{ChangeBatch, Rejected};
@@ -37,9 +37,14 @@ impl TopicsSource {
                 .or_insert_with(|| Topic { order: TopicOrder::begin(now), ..Topic::default() });
             // One of its name that is another: its offsets begin anew, the order of its changes goes on.
             if known.id != *id {
-                known.life += u32::from(known.id.is_some());
+                let is_another = known.id.is_some();
+                known.life += u32::from(is_another);
                 known.partitions.values_mut().for_each(|partition| partition.next = 0);
                 known.id = *id;
+                if is_another {
+                    self.resume.lying.retain(|lies| lies.topic != **topic);
+                    self.tables.forget_places(topic);
+                }
             }
         }
         for (topic, partition) in work.raw.anew.drain(..) {
@@ -118,7 +123,7 @@ impl TopicsSource {
     }
 
     /// Notes that a record was read.
-    fn pass(&mut self, record: &Record, at: Option<i64>) {
+    pub(super) fn pass(&mut self, record: &Record, at: Option<i64>) {
         self.resume.counts.read += 1;
         let partition = self.partition(record);
         partition.next = partition.next.max(record.offset + 1);
@@ -145,7 +150,10 @@ impl TopicsSource {
     fn by_schema(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
         let (mut key, passes_over) = (Vec::new(), self.config.ignores_extra);
         if let Some(bytes) = record.key.as_deref().filter(|key| !key.is_empty()) {
-            self.writers.part(&record.headers[0], bytes, "key")?.json(passes_over, &mut key)?;
+            let part = self.writers.part(&record.headers[0], bytes, "key")?;
+            if !part.is_position() {
+                part.json(passes_over, &mut key)?;
+            }
         }
         let key = Some(&key[..]).filter(|key| !key.is_empty());
         if record.value.is_empty() {
@@ -202,18 +210,24 @@ impl TopicsSource {
         let lacks_its_schema = glance.schema.is_none() && self.topic(record).has_schemas;
         let is_moved = record.is_moved;
         let seen = Seen { table: table.clone(), op, glance, writer, key, lacks_its_schema, is_moved };
-        let time = told_time(glance.facts.at, record);
+        let time = told_time(seen.glance.facts.at, record);
+        if op == Op::Truncate && self.is_early(&seen) {
+            return self.keep_early(record, &seen, time);
+        }
         let changes = self.tables.read(&seen, &self.config, Place { position: Position::ZERO, time })?;
-        let placed = self.place(record, &glance.facts, op)?;
+        let placed = self.place(record, &seen.glance.facts, op)?;
         self.told(&table, &placed);
+        if op != Op::Truncate {
+            self.tell_early(&table, &changes, out);
+        }
         match matches!(changes.first().map(|change| &change.schema.key), Some(Key::Columns(_))) {
             true => self.give_keyed(&placed, changes, out),
-            false => self.give_keyless(record, &placed, op, changes, out)?,
+            false => self.give_keyless(record, &placed, &seen.glance.facts, op, changes, out)?,
         }
         self.pass(record, Some(time));
         self.partition(record).deleted = if op == Op::Delete { key.map_or(0, hash) } else { 0 };
         let topic = self.topic(record);
-        topic.has_schemas |= glance.schema.is_some();
+        topic.has_schemas |= seen.glance.schema.is_some();
         topic.table.get_or_insert(table);
         Ok(())
     }
@@ -234,6 +248,7 @@ impl TopicsSource {
         &mut self,
         record: &Record,
         placed: &Placed,
+        facts: &Facts<'_>,
         op: Op,
         mut changes: Vec<Change>,
         out: &mut ChangeBatch,
@@ -244,19 +259,26 @@ impl TopicsSource {
             return Ok(());
         }
         let place = (record.topic.clone(), record.partition);
-        let lies_elsewhere = |place: &Option<(Arc<str>, u32)>| {
-            place.as_ref().is_some_and(|of| *of != (record.topic.clone(), record.partition))
-        };
         let table = self.tables.get_mut(&name).ok_or_else(|| Error::bug("a change of no table"))?;
-        if !matches!(op, Op::Create | Op::Read) && (table.is_scattered || lies_elsewhere(&table.place)) {
+        table.recall_place(&self.resume.lying);
+        let is_elsewhere = table.place.as_ref().is_some_and(|of| *of != place);
+        let is_one_of_many = op == Op::Truncate && is_in_each_partition(facts);
+        // The one beside the rows counts. Where there are none yet, they will lie in the first partition.
+        let counts = if table.place.is_some() { !is_elsewhere } else { record.partition == 0 };
+        if is_one_of_many && !table.is_scattered && !counts {
+            self.resume.counts.aside += 1;
+            return Ok(());
+        }
+        if !matches!(op, Op::Create | Op::Read) && (table.is_scattered || is_elsewhere) {
             let what = format!(
                 "rows of {name}, which has no key, lie in several partitions: in which order they changed isn't told"
             );
             let error = Error::malformed(what).hint("name the columns that make a row one: source.debezium.tables");
             return Err(error.on_table(&name).into());
         }
-        table.is_scattered |= lies_elsewhere(&table.place);
-        table.place.get_or_insert(place);
+        if !is_one_of_many && table.lies_at(place) {
+            table.note_place(&mut self.resume.lying);
+        }
         if placed.begins {
             self.topic(record).order.keyless_below();
         }
@@ -293,18 +315,18 @@ impl TopicsSource {
         Ok(())
     }
 
-    fn place(&mut self, record: &Record, facts: &Facts<'_>, op: Op) -> Result<Placed, Refusal> {
+    pub(super) fn place(&mut self, record: &Record, facts: &Facts<'_>, op: Op) -> Result<Placed, Refusal> {
         let topic = self.resume.topics.entry(record.topic.to_string()).or_default();
         let partition = topic.partitions.entry(record.partition).or_default();
         order::place(&mut topic.order, &mut partition.order, facts, op)
             .map_err(|what| Refusal::Bad(Error::malformed(what)))
     }
 
-    fn topic(&mut self, record: &Record) -> &mut Topic {
+    pub(super) fn topic(&mut self, record: &Record) -> &mut Topic {
         self.resume.topics.entry(record.topic.to_string()).or_default()
     }
 
-    fn partition(&mut self, record: &Record) -> &mut Partition {
+    pub(super) fn partition(&mut self, record: &Record) -> &mut Partition {
         self.topic(record).partitions.entry(record.partition).or_default()
     }
 
@@ -329,7 +351,7 @@ impl TopicsSource {
     }
 
     /// What should be known of how the table's changes are placed.
-    fn told(&mut self, table: &TableName, placed: &Placed) {
+    pub(super) fn told(&mut self, table: &TableName, placed: &Placed) {
         if placed.by_arrival {
             self.note(table, "messages don't tell their place (source.lsn, source.sequence): changes count in the order of their topic, \
                               and one that is delivered again counts again");

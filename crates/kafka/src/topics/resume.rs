@@ -1,6 +1,7 @@
 //! Where the topics stand, as it is kept with every append.
 
 use super::order::{PartOrder, TopicOrder};
+use super::truncates::{Early, Lies};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidewire_change::{Checkpoint, Error, Position, Result, TableName};
@@ -12,6 +13,8 @@ pub(super) struct Resume {
     /// At or above every position that was given.
     pub reached: Position,
     pub counts: Counts,
+    #[serde(default)]
+    pub lying: Vec<Lies>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ pub(super) struct Topic {
     /// Its messages come with schemas.
     #[serde(default)]
     pub has_schemas: bool,
+    #[serde(default)]
+    pub early: Vec<Early>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! any order, and no value that was copied is dropped for one that came late.
 
 use super::fits::{holds, numbers_fit, retyped};
-use super::keys::{delete_by_key, in_two, key_names};
+use super::keys::{delete_by_key, in_two, key_columns};
 use super::TopicsConfig as Config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,6 +87,15 @@ impl Tables {
 
     pub fn get_mut(&mut self, name: &TableName) -> Option<&mut Table> {
         self.by_name.get_mut(name)
+    }
+
+    /// The topic is another one: rows without a key may lie elsewhere in it.
+    pub fn forget_places(&mut self, topic: &str) {
+        for table in
+            self.by_name.values_mut().filter(|table| table.place.as_ref().is_some_and(|(of, _)| **of == *topic))
+        {
+            (table.place, table.is_scattered) = (None, false);
+        }
     }
 
     /// A table as its changes were given out last, before a restart.
@@ -176,8 +185,8 @@ impl Tables {
         if !self.by_name.contains_key(&seen.table) {
             let Some(schema) = seen.glance.schema else { return Err(Refusal::Unknown(seen.table.clone())) };
             let described = describe(schema, config)?;
-            let keyed = key_names(seen, config).unwrap_or_default();
             let columns: Vec<Column> = described.columns().cloned().collect();
+            let keyed = key_columns(seen, config, &columns).unwrap_or_default();
             let schema = Arc::new(of_columns(&seen.table, columns, &keyed)?);
             self.by_name.insert(seen.table.clone(), Table::new(schema, false));
         }
@@ -349,7 +358,7 @@ impl Reader {
 
 fn terms(config: &Config) -> Terms {
     let absent = if config.absent_is_null { Absent::Null } else { Absent::Refused };
-    Terms { absent, passes_over: config.ignores_extra }
+    Terms { absent, passes_over: config.ignores_extra, adjusted: config.registry.is_some() }
 }
 
 fn describe(schema: &[u8], config: &Config) -> Result<Describes> {

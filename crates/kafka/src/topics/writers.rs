@@ -71,6 +71,14 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// It is the key that Tidewire gives a message without one: no column's.
+    pub fn is_position(&self) -> bool {
+        match &self.writer {
+            Writer::Avro(writer) => writer.is_position(),
+            Writer::Protobuf(writer) => writer.is_position(),
+        }
+    }
+
     /// Appends it as JSON. `passes_over`: fields that its schema hasn't are.
     pub fn json(&self, passes_over: bool, out: &mut Vec<u8>) -> Result<()> {
         match &self.writer {

@@ -18,6 +18,7 @@ pub struct AvroWriter {
     connect: Vec<u8>,
     /// None: it is no envelope's.
     steps: Option<Vec<Step>>,
+    is_position: bool,
 }
 
 /// What is looked at of an envelope before its rows are read.
@@ -54,14 +55,20 @@ impl AvroWriter {
             || Error::schema("it is no schema of Avro that can be read: one that needs itself, or too large a one");
         let schema = serde_json::from_str(schema).map_err(|_| broken())?;
         let wire = Wire::of(&schema).ok_or_else(broken)?;
-        let connect = to_connect(&schema).ok_or_else(broken)?.to_string().into_bytes();
+        let connect = to_connect(&schema).ok_or_else(broken)?;
+        let is_position = connect["name"] == "tidewire.Position";
         let steps = steps(&wire);
-        Ok(AvroWriter { wire, connect, steps })
+        Ok(AvroWriter { wire, connect: connect.to_string().into_bytes(), steps, is_position })
     }
 
     /// Connect's schema, as it would stand in JSON.
     pub fn connect(&self) -> &[u8] {
         &self.connect
+    }
+
+    /// It is the key that Tidewire gives a message without one: no column's.
+    pub fn is_position(&self) -> bool {
+        self.is_position
     }
 
     pub fn is_envelope(&self) -> bool {

@@ -234,7 +234,7 @@ impl Decoder {
             }
             for _ in 0..count {
                 let name = cursor.sized()?;
-                let column = self.schema.columns.iter().position(|column| column.name.as_bytes() == name)?;
+                let column = self.noted(name)?;
                 let mut text = Vec::new();
                 match what {
                     What::Unavailable => {

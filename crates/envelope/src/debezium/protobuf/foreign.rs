@@ -35,6 +35,12 @@ impl ProtobufWriter {
         &self.connect
     }
 
+    /// It is the key that Tidewire gives a message without one.
+    pub fn is_position(&self) -> bool {
+        let names: Vec<&str> = self.message.fields.iter().map(|field| field.name.as_str()).collect();
+        self.message.name == "Position" && names == ["position"]
+    }
+
     /// It tells a time from a number. Confluent's converter keeps no such meaning.
     pub fn tells_types(&self) -> bool {
         self.tells_types

@@ -114,7 +114,7 @@ pub(super) fn row_of(envelope: &Message) -> Option<&Arc<Message>> {
 }
 
 /// A name as Protobuf takes it; one that it doesn't take is scrubbed as the converter scrubs (`scrub.invalid.names`).
-pub(super) fn field_name(name: &str) -> String {
+pub(in crate::debezium) fn field_name(name: &str) -> String {
     let is_legal = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
     if name.bytes().all(is_legal) && !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() {
         return name.to_string();

@@ -286,7 +286,7 @@ impl Decoder {
 
     fn note_of(&self, what: What, bytes: &[u8], notes: &mut Notes) -> Option<()> {
         notes.is_whole |= matches!(what, What::Unavailable);
-        let column = |name: &[u8]| self.schema.columns.iter().position(|column| column.name.as_bytes() == name);
+        let column = |name: &[u8]| self.noted(name);
         if matches!(what, What::Unavailable) {
             if !bytes.is_empty() {
                 notes.unavailable.push(column(bytes)?);

@@ -6,6 +6,8 @@ use tidewire_change::{Column, Kind, Op, Type};
 use tidewire_connector::Budget;
 use tidewire_envelope::debezium::Modes;
 
+mod ours;
+
 fn source() -> TopicsSource {
     TopicsSource::new(config())
 }
