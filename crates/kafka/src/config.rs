@@ -159,14 +159,15 @@ impl Config {
         settings
     }
 
-    /// `transactional`: the one that captures. Others append single notes.
-    pub(crate) fn producer(&self, transactional: bool) -> ClientConfig {
+    /// Of the one that captures: two, which take turns.
+    pub(crate) fn transactional_ids(&self) -> Vec<String> {
+        let id = format!("tidewire-{}-{}", self.topic_prefix, self.pipeline);
+        if self.exactly_once { vec![format!("{id}:2"), id] } else { Vec::new() }
+    }
+
+    pub(crate) fn producer(&self) -> ClientConfig {
         let mut settings = self.client();
-        settings.set("enable.idempotence", "true").set("acks", "all");
-        if transactional && self.exactly_once {
-            settings.set("transactional.id", format!("tidewire-{}-{}", self.topic_prefix, self.pipeline));
-            settings.set("transaction.timeout.ms", "60000");
-        }
+        settings.set("enable.idempotence", "true").set("acks", "all").set("transaction.timeout.ms", "60000");
         settings.set("message.timeout.ms", "30000");
         // A topic that somebody deleted is made anew by us, as it should be.
         settings.set("allow.auto.create.topics", "false").set("topic.metadata.propagation.max.ms", "5000");

@@ -327,7 +327,8 @@ impl Writer {
                 self.admin.ensure(&wanted, self.config.replication)?;
             }
         }
-        let mut producer = Producer::new(&self.config.producer(self.role == Role::Capture), self.config.queue_bytes)?;
+        let ids = if self.role == Role::Capture { self.config.transactional_ids() } else { Vec::new() };
+        let mut producer = Producer::new(&self.config.producer(), &ids, self.config.queue_bytes)?;
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
         let mut books = Books::new(checkpoint, progress);
