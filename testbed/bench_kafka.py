@@ -6,7 +6,7 @@
 capture   W1 (see bench.py) waits in a slot: `tidewire capture` (JSON without schemas, acks=all, a transaction an append, lz4) into a broker
           on this machine, beside Debezium 3.6's embedded engine with Kafka's own producer (acks=all, idempotent, lz4).
 latency   2,000 single-row transactions/s for 20 s with synchronous_commit=on: the commit's time -> a consumer of Kafka's own client that
-          reads what is committed; beside Debezium at poll.interval.ms=1.
+          reads what is committed; with transactions and without, beside Debezium (which has none) at poll.interval.ms=1.
 deliver   as many changes of 8 tables on the bus, in our own form: two `tidewire deliver` processes of one group into a lake, the rate of both;
           then one of them is killed under 200 transactions/s over all tables: how long its tables had no commit.
 Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
@@ -123,15 +123,21 @@ class KafkaBench(Bench):
         assert consumer.wait() == 0 and len(told) == 3, "the consumer failed"
         return (rate, *map(float, told), cpu() - before)
 
+    def of_capture(self, paths, name, exactly_once):
+        bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": name, "partitions": 4, "exactly_once": exactly_once, **MODES}}
+        config = self.config(name, "bench", bus=bus)
+        p = self.run_part("capture", config)
+        wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
+        wait("the topic is there", lambda: name + ".public.tick" in self.kafka.tool("TopicCommand", "--list"), pause=0.5)
+        figures = self.consumed(paths, name + ".public.tick", p)
+        self.end(p)
+        return figures
+
     def latency(self):
         paths = subprocess.run([os.path.join(HERE, "debezium", "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
         self.make_bench("CREATE TABLE tick (id bigserial PRIMARY KEY, at timestamptz DEFAULT clock_timestamp())", "INSERT INTO tick DEFAULT VALUES")
-        config = self.pipeline("swift")
-        p = self.run_part("capture", config)
-        wait("the tables are there", lambda: (status(config) or {}).get("source", {}).get("open"))
-        wait("the topic is there", lambda: "swift.public.tick" in self.kafka.tool("TopicCommand", "--list"), pause=0.5)
-        ours = self.consumed(paths, "swift.public.tick", p)
-        self.end(p)
+        ours = self.of_capture(paths, "exact", True)
+        plain = self.of_capture(paths, "plain", False)
         self.sql("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
         publication = self.sql("SELECT pubname FROM pg_publication ORDER BY oid DESC LIMIT 1")
         self.kafka.tool("TopicCommand", "--create", "--topic", "slow.public.tick", "--partitions", "4")
@@ -144,7 +150,7 @@ class KafkaBench(Bench):
         finally:
             java.kill()
             java.wait()
-        for name, f in (("tidewire", ours), ("Debezium", theirs)):
+        for name, f in (("a Kafka transaction an append (default)", ours), ("exactly_once: false", plain), ("Debezium", theirs)):
             self.report("latency, " + name, {"transactions/s": "%.0f" % f[0], "commit to consumer p50 ms": "%.1f" % f[1], "p99 ms": "%.1f" % f[2],
                                              "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 20 * 100)})
 

@@ -59,7 +59,7 @@ pub use decoder::Decoder;
 pub use encoder::{is_key_change, topic, Encoder};
 pub use foreign::{has_key, Absent, Terms};
 pub use from_connect::{Described, Describes};
-pub use glance::{Facts, Glance, Snapshot, What};
+pub use glance::{Facts, Glance, Looks, Snapshot, What};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
 pub use parts::{is_nothing, key_names, member_names, name_text, parts};
 pub use unwrapped::Place;

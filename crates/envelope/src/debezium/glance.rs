@@ -1,8 +1,12 @@
 //! What a message is, and where its change stands, without a look at its rows: all that can be said before its table is known.
 
+mod template;
+
 use super::parts::{name_text, parts, quick_parts};
 use super::scan::{inside_quotes, unescaped, Cursor};
 use super::source;
+pub use template::Looks;
+use template::Template;
 use tidewire_change::{Error, Op, Result};
 
 /// A message with a value, as far as it speaks for itself.
@@ -78,29 +82,26 @@ struct Members<'a> {
 }
 
 impl<'a> Glance<'a> {
-    /// `unwrapped`: behind ExtractNewRecordState. `Malformed`: it isn't JSON, or no message that is known.
+    /// Of a message by itself: see `Looks::at`.
     pub fn of(value: &'a [u8], unwrapped: bool) -> Result<Glance<'a>> {
-        if std::str::from_utf8(value).is_err() {
-            return Err(Error::malformed("the value isn't UTF-8"));
-        }
-        // What is parted at a glance but isn't whole is looked at once more.
-        if let Some(glance) = quick_parts(value).and_then(|parts| Self::parted(parts, unwrapped).ok()) {
-            return Ok(glance);
-        }
-        Self::parted(parts(value).ok_or_else(broken)?, unwrapped)
+        Looks::default().at(value, unwrapped)
     }
 
-    fn parted((schema, payload): (Option<&'a [u8]>, &'a [u8]), unwrapped: bool) -> Result<Glance<'a>> {
+    fn parted(
+        (schema, payload): (Option<&'a [u8]>, &'a [u8]),
+        unwrapped: bool,
+        template: &mut Template,
+    ) -> Result<Glance<'a>> {
         let mut glance = Glance { what: What::Aside, schema, payload, facts: Facts::default(), has_before: false };
         match unwrapped {
             true => glance.unwrapped().ok_or_else(broken)??,
-            false => glance.envelope().ok_or_else(broken)??,
+            false => glance.envelope(template).ok_or_else(broken)??,
         }
         glance.facts.complete(unwrapped)?;
         Ok(glance)
     }
 
-    fn envelope(&mut self) -> Option<Result<()>> {
+    fn envelope(&mut self, template: &mut Template) -> Option<Result<()>> {
         let (mut cursor, mut first, mut members) = (Cursor::new(self.payload), true, Members::default());
         if !cursor.take(b'{') {
             return None;
@@ -108,7 +109,9 @@ impl<'a> Glance<'a> {
         while let Some(name) = cursor.member(&mut first)? {
             if name == b"source" && cursor.peek()? == b'{' {
                 members.has_source = true;
-                self.facts.read(&mut cursor)?;
+                if !template.read(&mut cursor, &mut self.facts) {
+                    template.learn(&mut cursor, &mut self.facts)?;
+                }
                 continue;
             }
             let value = cursor.value()?;
@@ -194,48 +197,78 @@ pub(super) fn fits(op: Op, has_before: bool, has_after: bool) -> Result<What> {
     }
 }
 
+/// A member of `source` that says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    CommitLsn,
+    Ordinal,
+    Lsn,
+    Sequence,
+    Offset,
+    Snapshot,
+    Schema,
+    Table,
+    Database,
+    Micros,
+    Millis,
+    File,
+    Row,
+    /// It is of no use.
+    None,
+}
+
+fn field(name: &[u8]) -> Field {
+    match name {
+        b"commit_lsn" => Field::CommitLsn,
+        b"ordinal" | b"seq" => Field::Ordinal,
+        b"lsn" => Field::Lsn,
+        b"sequence" => Field::Sequence,
+        b"pos" => Field::Offset,
+        b"snapshot" => Field::Snapshot,
+        b"schema" => Field::Schema,
+        b"table" => Field::Table,
+        b"db" => Field::Database,
+        b"ts_us" => Field::Micros,
+        b"ts_ms" => Field::Millis,
+        b"file" => Field::File,
+        b"row" => Field::Row,
+        _ => Field::None,
+    }
+}
+
 impl<'a> Facts<'a> {
-    fn read(&mut self, cursor: &mut Cursor<'a>) -> Option<()> {
-        let mut first = true;
-        if !cursor.take(b'{') {
-            return None;
-        }
-        while let Some(name) = cursor.member(&mut first)? {
-            cursor.peek()?;
-            let value = cursor.value()?;
-            self.add(name, name, value);
-        }
-        Some(())
+    /// `shown`: the name as it stands in the message.
+    fn add(&mut self, name: &[u8], shown: &'a [u8], value: &'a [u8]) {
+        self.set(field(name), shown, value);
     }
 
-    /// One of no use is passed over. `shown`: the name as it stands in the message.
-    fn add(&mut self, name: &[u8], shown: &'a [u8], value: &'a [u8]) {
+    fn set(&mut self, field: Field, shown: &'a [u8], value: &'a [u8]) {
         if value == b"null" {
             return;
         }
-        let was_read = match name {
-            b"commit_lsn" => number(value).map(|number| self.commit_lsn = Some(number)),
-            b"ordinal" | b"seq" => {
+        let was_read = match field {
+            Field::CommitLsn => number(value).map(|number| self.commit_lsn = Some(number)),
+            Field::Ordinal => {
                 let number = number(value).and_then(|number| u32::try_from(number).ok());
                 number.map(|number| self.ordinal = Some(number))
             }
-            b"lsn" => number(value).map(|number| self.lsn = Some(number)),
-            b"sequence" => inside_quotes(value).and_then(pair).map(|both| self.sequence = Some(both)),
-            b"pos" => number(value).map(|number| self.offset = Some(number)),
+            Field::Lsn => number(value).map(|number| self.lsn = Some(number)),
+            Field::Sequence => inside_quotes(value).and_then(pair).map(|both| self.sequence = Some(both)),
+            Field::Offset => number(value).map(|number| self.offset = Some(number)),
             _ => Some(()),
         };
         if was_read.is_none() {
             self.unread.get_or_insert((shown, value));
         }
-        match name {
-            b"snapshot" => self.set_snapshot(inside_quotes(value).unwrap_or(value)),
-            b"schema" => self.schema = inside_quotes(value),
-            b"table" => self.table = inside_quotes(value),
-            b"db" => self.database = inside_quotes(value),
-            b"ts_us" => self.at = signed(value),
-            b"ts_ms" if self.at.is_none() => self.at = signed(value).map(|ms| ms.saturating_mul(1000)),
-            b"file" => self.file = inside_quotes(value).and_then(file_number),
-            b"row" => self.row = number(value).and_then(|row| u32::try_from(row).ok()),
+        match field {
+            Field::Snapshot => self.set_snapshot(inside_quotes(value).unwrap_or(value)),
+            Field::Schema => self.schema = inside_quotes(value),
+            Field::Table => self.table = inside_quotes(value),
+            Field::Database => self.database = inside_quotes(value),
+            Field::Micros => self.at = signed(value),
+            Field::Millis if self.at.is_none() => self.at = signed(value).map(|ms| ms.saturating_mul(1000)),
+            Field::File => self.file = inside_quotes(value).and_then(file_number),
+            Field::Row => self.row = number(value).and_then(|row| u32::try_from(row).ok()),
             _ => {}
         }
     }
