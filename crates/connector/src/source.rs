@@ -45,7 +45,8 @@ pub trait Source: Send {
     fn bind(&mut self, contract: Contract) {
         let _ = contract;
     }
-    /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too.
+    /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too. A source whose log begins with it gives
+    /// a checkpoint before anything else: what is told before one is durable can't be mended by a later start.
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>>;
     /// The next batch; waits for one. Cancel-safe.
     fn next(&mut self) -> BoxFuture<'_, Result<ChangeBatch>>;

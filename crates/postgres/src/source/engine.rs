@@ -121,15 +121,21 @@ enum Event {
 }
 
 impl Engine {
-    /// Runs until the batches aren't taken any more, or something breaks: the error is the last that comes out.
-    pub async fn run(mut self) {
-        if let Err(error) = self.work().await {
+    /// Runs until the batches aren't taken any more, or something breaks: the error is the last that comes out. `is_new`: nothing was ever
+    /// told of this log.
+    pub async fn run(mut self, is_new: bool) {
+        if let Err(error) = self.work(is_new).await {
             let _ = self.wires.batches.send(Err(error)).await;
         }
         self.shared.connect(None);
     }
 
-    async fn work(&mut self) -> Result<()> {
+    async fn work(&mut self, is_new: bool) -> Result<()> {
+        // The place comes before all that is told from it. Without it a start after a crash would begin another log, in which nothing
+        // says what became of the rows that were told by then.
+        if is_new && !self.flush().await? {
+            return Ok(());
+        }
         loop {
             self.schedule()?;
             if self.has_output() && (self.batch.bytes >= BATCH_BYTES || self.is_drained()) {

@@ -89,6 +89,7 @@ impl Running {
 /// `lost`: the log that the checkpoint belongs to is gone, a new one begins above it.
 pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: bool) -> Result<Running> {
     let before = from.as_ref().map(resume::decode).transpose()?;
+    let is_new = from.is_none();
     let checkpoint = from.unwrap_or_default();
     let (begin, plan) = match before {
         None => (Begin::Nothing, None),
@@ -121,7 +122,7 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
         reads.gate = Gate::merge(reads.gate, opened.gate);
         shared.update(|status| status.is_settled = false);
     }
-    Ok(spawn(shared, opened, tables, reads, checkpoint))
+    Ok(spawn(shared, opened, tables, reads, checkpoint, is_new))
 }
 
 /// What is to be read after a restart: what wasn't done, and what DDL changed meanwhile.
@@ -183,7 +184,14 @@ fn read_what_is_missing(opened: &Opened, tables: &Tables, reads: &mut Reads) {
     }
 }
 
-fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, checkpoint: Checkpoint) -> Running {
+fn spawn(
+    shared: &Arc<Shared>,
+    opened: Opened,
+    tables: Tables,
+    reads: Reads,
+    checkpoint: Checkpoint,
+    is_new: bool,
+) -> Running {
     let config = &shared.config;
     let place = opened.place;
     let below_start = Position::end_of(place.lsn.saturating_add(place.base).saturating_sub(1));
@@ -240,7 +248,7 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
     // What the life before had taken in and not made durable isn't known any more.
     shared.update(|status| status.signals = Some(facts));
     shared.connect(Some(requests_in));
-    tasks.push(Task(tokio::spawn(engine.run())));
+    tasks.push(Task(tokio::spawn(engine.run(is_new))));
     Running { batches, confirmed, given: VecDeque::new(), receiver, _tasks: tasks }
 }
 

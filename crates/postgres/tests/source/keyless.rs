@@ -35,6 +35,24 @@ async fn rows_known_by_all_their_values_are_updated_and_deleted() {
     follow.settle("public.t").await;
 }
 
+/// While rows of a table without a key are read there are no checkpoints.
+#[tokio::test]
+async fn rows_that_were_told_before_any_table_was_read_and_deleted_while_nobody_listened_go() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE log (n int, w text); INSERT INTO log SELECT g, md5(g::text) FROM generate_series(1, 100000) g");
+    server.psql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT g, 0 FROM generate_series(1, 20) g");
+    let mut follow = Follow::start(config(&server, &["public.log", "public.t"])).await;
+    let first = follow.step().await;
+    assert!(first.checkpoint.is_some() && first.changes.is_empty(), "the place comes before all that is told from it");
+    follow.execute("UPDATE t SET v = 1").await;
+    follow.until("changes are told", |f| f.replica.count("public.t", 'u') > 0).await;
+    follow.reconnect().await;
+    follow.execute("DELETE FROM t WHERE id <= 10").await;
+    follow.open().await.unwrap();
+    follow.settle("public.t").await;
+    follow.settle("public.log").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keyless_table_is_copied_once_while_rows_keep_coming_and_it_crashes() {
     let server = server(&[]);
