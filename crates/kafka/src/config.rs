@@ -162,7 +162,11 @@ impl Config {
     /// Of the one that captures: two, which take turns.
     pub(crate) fn transactional_ids(&self) -> Vec<String> {
         let id = format!("tidewire-{}-{}", self.topic_prefix, self.pipeline);
-        if self.exactly_once { vec![format!("{id}:2"), id] } else { Vec::new() }
+        if self.exactly_once {
+            vec![format!("{id}:2"), id]
+        } else {
+            Vec::new()
+        }
     }
 
     pub(crate) fn producer(&self) -> ClientConfig {

@@ -39,7 +39,9 @@ async fn rows_known_by_all_their_values_are_updated_and_deleted() {
 #[tokio::test]
 async fn rows_that_were_told_before_any_table_was_read_and_deleted_while_nobody_listened_go() {
     let server = server(&[]);
-    server.psql("CREATE TABLE log (n int, w text); INSERT INTO log SELECT g, md5(g::text) FROM generate_series(1, 100000) g");
+    server.psql(
+        "CREATE TABLE log (n int, w text); INSERT INTO log SELECT g, md5(g::text) FROM generate_series(1, 100000) g",
+    );
     server.psql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT g, 0 FROM generate_series(1, 20) g");
     let mut follow = Follow::start(config(&server, &["public.log", "public.t"])).await;
     let first = follow.step().await;
