@@ -142,7 +142,7 @@ impl TopicsSource {
         if is_nothing(&record.value) {
             return self.tombstone(record, key, out);
         }
-        let glance = Glance::of(&record.value, self.config.unwrapped)?;
+        let glance = self.looks.at(&record.value, self.config.unwrapped)?;
         self.looked_at(record, key, glance, None, out)
     }
 

@@ -15,6 +15,7 @@ use tidewire_change::{Checkpoint, Error, Identity, Key, Position, Result, Schema
 use tidewire_connector::{
     BoxFuture, ChangeBatch, Contract, Credit, Messages, Source, SourceHandle, SourceStatus, TableState, TableStatus,
 };
+use tidewire_envelope::debezium::Looks;
 use tokio::sync::mpsc as channel;
 
 const KEPT: &str =
@@ -46,6 +47,8 @@ pub struct TopicsSource {
     pub(super) notes: BTreeMap<TableName, BTreeSet<String>>,
     pub(super) behind: BTreeMap<TableName, u32>,
     pub(super) writers: Writers,
+    /// At values in JSON.
+    pub(super) looks: Looks,
     _reserved: Option<Credit>,
 }
 
@@ -84,6 +87,7 @@ impl TopicsSource {
             notes: BTreeMap::new(),
             behind: BTreeMap::new(),
             writers: Writers::default(),
+            looks: Looks::default(),
             _reserved,
         }
     }
