@@ -90,7 +90,9 @@ impl Template {
     /// Reads a block member by member; it becomes the template. None: it is no object.
     pub fn learn<'a>(&mut self, cursor: &mut Cursor<'a>, facts: &mut Facts<'a>) -> Option<()> {
         let (mut first, origin) = (true, cursor.at);
-        (self.block.clear(), self.parts.clear(), self.fixed.clear());
+        self.block.clear();
+        self.parts.clear();
+        self.fixed.clear();
         if !cursor.take(b'{') {
             return None;
         }
