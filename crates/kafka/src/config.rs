@@ -159,14 +159,9 @@ impl Config {
         settings
     }
 
-    /// Of the one that captures: two, which take turns.
-    pub(crate) fn transactional_ids(&self) -> Vec<String> {
-        let id = format!("tidewire-{}-{}", self.topic_prefix, self.pipeline);
-        if self.exactly_once {
-            vec![format!("{id}:2"), id]
-        } else {
-            Vec::new()
-        }
+    /// Of the one that writes.
+    pub(crate) fn transactional_id(&self) -> String {
+        format!("tidewire-{}-{}", self.topic_prefix, self.pipeline)
     }
 
     pub(crate) fn producer(&self) -> ClientConfig {

@@ -17,6 +17,8 @@ use tidewire_change::Result;
 pub(crate) struct Producer {
     /// More than this doesn't wait for its outcome, but for one message that is larger.
     queue_bytes: usize,
+    /// Without transactions `init`, `begin`, `commit` and `abort` do nothing.
+    is_transactional: bool,
     topics: HashMap<String, Topic>,
     /// One, or those that take turns, a transaction each.
     turns: Vec<Turn>,
@@ -67,7 +69,7 @@ pub(crate) struct Failure {
 const POLL_MS: c_int = 50;
 
 impl Producer {
-    /// `ids`: of transactions, each with a client of its own; none: without transactions `init`, `begin`, `commit` and `abort` do nothing.
+    /// `ids`: of transactions, each with a client of its own; none: there are no transactions.
     pub fn new(settings: &ClientConfig, ids: &[String], queue_bytes: usize) -> Result<Producer> {
         let turn = |id: Option<&String>| {
             let mut settings = settings.clone();
@@ -79,11 +81,12 @@ impl Producer {
             [] => vec![turn(None)?],
             ids => ids.iter().map(|id| turn(Some(id))).collect::<Result<_>>()?,
         };
-        Ok(Producer { queue_bytes, topics: HashMap::new(), turns, now: Cell::new(0) })
+        let is_transactional = !ids.is_empty();
+        Ok(Producer { queue_bytes, is_transactional, topics: HashMap::new(), turns, now: Cell::new(0) })
     }
 
     pub fn is_transactional(&self) -> bool {
-        self.turns.len() > 1
+        self.is_transactional
     }
 
     pub fn topic(&mut self, name: &str) -> Result<Topic> {
@@ -260,7 +263,7 @@ impl Producer {
 
     /// Fences older producers of our transactional ids; what they left open is ended.
     pub fn init(&self, wait_ms: c_int) -> Result<(), Failure> {
-        if !self.is_transactional() {
+        if !self.is_transactional {
             return Ok(());
         }
         // SAFETY: plain call.
@@ -269,7 +272,7 @@ impl Producer {
 
     /// Once the transaction before is committed: a decided one can't be undone, and comes before this one in every partition.
     pub fn begin(&self) -> Result<(), Failure> {
-        if !self.is_transactional() {
+        if !self.is_transactional {
             return Ok(());
         }
         self.now.set((self.now.get() + 1) % self.turns.len());
@@ -278,7 +281,7 @@ impl Producer {
     }
 
     pub fn commit(&self, wait_ms: c_int) -> Result<(), Failure> {
-        if !self.is_transactional() {
+        if !self.is_transactional {
             return Ok(());
         }
         // SAFETY: plain call.
@@ -287,7 +290,7 @@ impl Producer {
 
     /// Without transactions what was sent stays: the producer goes, and what it still holds with it.
     pub fn abort(&self, wait_ms: c_int) -> Result<(), Failure> {
-        if !self.is_transactional() {
+        if !self.is_transactional {
             return Ok(());
         }
         // SAFETY: plain calls; messages that wait are dropped, since they would hold up the abort.

@@ -327,7 +327,11 @@ impl Writer {
                 self.admin.ensure(&wanted, self.config.replication)?;
             }
         }
-        let ids = if self.role == Role::Capture { self.config.transactional_ids() } else { Vec::new() };
+        let id = self.config.transactional_id();
+        let ids = match self.role {
+            Role::Capture if self.config.exactly_once => vec![format!("{id}:2"), id],
+            _ => Vec::new(),
+        };
         let mut producer = Producer::new(&self.config.producer(), &ids, self.config.queue_bytes)?;
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
