@@ -164,6 +164,16 @@ impl Config {
         format!("tidewire-{}-{}", self.topic_prefix, self.pipeline)
     }
 
+    /// Of the one that captures: see `Producer`.
+    pub(crate) fn turns(&self) -> Vec<String> {
+        let id = self.transactional_id();
+        if self.exactly_once {
+            vec![format!("{id}:2"), id]
+        } else {
+            Vec::new()
+        }
+    }
+
     pub(crate) fn producer(&self) -> ClientConfig {
         let mut settings = self.client();
         settings.set("enable.idempotence", "true").set("acks", "all").set("transaction.timeout.ms", "60000");

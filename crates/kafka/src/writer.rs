@@ -327,11 +327,7 @@ impl Writer {
                 self.admin.ensure(&wanted, self.config.replication)?;
             }
         }
-        let id = self.config.transactional_id();
-        let ids = match self.role {
-            Role::Capture if self.config.exactly_once => vec![format!("{id}:2"), id],
-            _ => Vec::new(),
-        };
+        let ids = if self.role == Role::Capture { self.config.turns() } else { Vec::new() };
         let mut producer = Producer::new(&self.config.producer(), &ids, self.config.queue_bytes)?;
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
