@@ -72,6 +72,8 @@ impl FileSignals {
     /// Takes the file away, if there is one with something in it: whoever writes the next signal makes a new one.
     fn take(&self) -> Result<()> {
         match std::fs::metadata(&self.path) {
+            Ok(found) if !found.is_file() => Err(Error::invalid(format!("{} is no file", self.path.display()))
+                .hint("`signals.file` names a file of signals, a line each")),
             Ok(found) if found.len() == 0 => Ok(()),
             Ok(_) => std::fs::rename(&self.path, &self.taken).map_err(|error| {
                 Error::io(error, self.path.display()).hint("the folder of the file for signals must be writable")
@@ -172,6 +174,15 @@ mod tests {
         assert_eq!(second.look(&heard.place).unwrap().unwrap(), Heard::default(), "the place is forgotten first");
         assert_eq!(second.look("").unwrap(), None);
         assert_eq!(ids(&second.look("").unwrap().unwrap()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_the_file_stays_where_it_is() {
+        let folder = folder("folder");
+        let path = folder.0.join("precious");
+        std::fs::create_dir(&path).unwrap();
+        let error = FileSignals::new(&path).look("").unwrap_err();
+        assert!(path.is_dir() && error.to_string().contains("precious is no file"), "{error}");
     }
 
     #[test]
