@@ -170,8 +170,10 @@ impl Tables {
                         let why = format!("the table is now {}, and followed under that name", def.table());
                         self.left.insert(table.def.table(), why);
                     }
+                    let before = table.schema.clone();
                     table.follow(def, &self.types);
-                    if reread != Reread::None {
+                    // What makes a row no other one may mend a table that isn't followed.
+                    if reread != Reread::None || (table.is_skipped() && table.schema.columns != before.columns) {
                         happenings.push(Happening::Changed(oid, reread));
                     }
                 }
