@@ -77,13 +77,8 @@ impl TopicsSource {
 
     fn refuse(&mut self, record: &Record, refusal: Refusal, out: &mut ChangeBatch) {
         match self.alone(record, refusal) {
-            Refusal::Unknown(table) => {
-                let why = unknown(&table);
-                let table = self.table_of(record, &Facts::default());
-                tracing::error!(topic = &*record.topic, "the topic isn't read: {why}");
-                self.parked.insert(record.topic.clone(), (table, why));
-                let _ = self.handle.tell(Command::Leave(record.topic.clone()));
-            }
+            Refusal::Unknown(table) => self.park(record, unknown(&table)),
+            Refusal::Topic(why) => self.park(record, why),
             Refusal::Bad(error) => {
                 let (topic, partition, offset) = (record.topic.to_string(), record.partition, record.offset);
                 let reason = error.to_string();
@@ -104,6 +99,13 @@ impl TopicsSource {
                 self.pass(record, None);
             }
         }
+    }
+
+    fn park(&mut self, record: &Record, why: String) {
+        let table = self.table_of(record, &Facts::default());
+        tracing::error!(topic = &*record.topic, "the topic isn't read: {why}");
+        self.parked.insert(record.topic.clone(), (table, why));
+        let _ = self.handle.tell(Command::Leave(record.topic.clone()));
     }
 
     /// A stray message of a table that nobody tells the columns of, in a topic whose table is known, holds up nothing but itself.
@@ -137,6 +139,11 @@ impl TopicsSource {
         }
         if self.config.registry.is_some() {
             return self.by_schema(record, out);
+        }
+        // JSON never begins so. In a topic of which something was read it is one message of somebody else.
+        if record.value.first() == Some(&0) && self.topic(record).table.is_none() {
+            let why = "its messages begin with a zero byte, as those do whose schemas a registry holds: say where by source.debezium.registry";
+            return Err(Refusal::Topic(why.to_string()));
         }
         let key = record.key.as_deref().filter(|key| !key.is_empty() && *key != b"null");
         if is_nothing(&record.value) {

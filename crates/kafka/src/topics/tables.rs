@@ -65,6 +65,8 @@ pub(super) struct Seen<'a> {
 pub(super) enum Refusal {
     /// The table's columns aren't known: nothing of its topic is read.
     Unknown(TableName),
+    /// Nothing of its topic can be read as it is asked for; why.
+    Topic(String),
     /// This message alone.
     Bad(Error),
 }
@@ -397,6 +399,7 @@ pub(super) fn unknown(table: &TableName) -> String {
 pub(super) fn may_be_outdated(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Unknown(_) => true,
+        Refusal::Topic(_) => false,
         Refusal::Bad(error) => error.kind() == ErrorKind::Schema,
     }
 }

@@ -69,6 +69,19 @@ fn the_messages_of_a_topic_that_cannot_be_read_yet_are_not_passed_over() {
     }
 }
 
+#[test]
+fn messages_by_a_registry_that_nobody_named_are_not_passed_over() {
+    let (mut source, mut raw) = (source(), stranger());
+    raw.records[0].value = Bytes::from_static(&[0, 0, 0, 0, 7, 2, 2]);
+    source.resume = Resume::of(None).unwrap();
+    let mut work = Work { raw, at: 0, out: ChangeBatch::default(), has_credit: false };
+    assert!(matches!(source.step(&mut work), Step::Done));
+    let batch = source.finish(work).unwrap();
+    let (_, why) = &source.parked["mix.public.stranger"];
+    assert!(batch.rejected.is_empty() && why.contains("source.debezium.registry"), "{why}");
+    assert_eq!(Resume::of(batch.checkpoint.as_ref()).unwrap().topics["mix.public.stranger"].partitions[&0].next, 0);
+}
+
 /// A source of `s.public.t (id bigint, name text)`.
 fn of_t(config: TopicsConfig) -> TopicsSource {
     let column = |name: &str, kind, ty: &str| Column {
