@@ -151,7 +151,7 @@ fn check_serves_a_pipeline_of_ci() {
     assert_eq!(told["differences"][0]["path"], "/fields/1");
     check(&file("broken.avsc", "{"), &[]).is(2).says("isn't JSON");
     check(&file("what.txt", "{}"), &[]).is(2).says("--type");
-    check(&registry.folder.path().join("none.avsc"), &[]).is(2).says("there is no file");
+    check(&registry.folder.path().join("none.avsc"), &[]).is(2).says("none.avsc: No such file");
     check(&file("s.json", "{}"), &["--type", "avro"]).is(2).says("no `type`");
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let words = ["check", "--file", bad.to_str().unwrap(), "--subject", "s", "--url", &nobody];

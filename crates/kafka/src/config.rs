@@ -159,24 +159,14 @@ impl Config {
         settings
     }
 
-    /// Of the one that writes.
-    pub(crate) fn transactional_id(&self) -> String {
-        format!("tidewire-{}-{}", self.topic_prefix, self.pipeline)
-    }
-
-    /// Of the one that captures: see `Producer`.
-    pub(crate) fn turns(&self) -> Vec<String> {
-        let id = self.transactional_id();
-        if self.exactly_once {
-            vec![format!("{id}:2"), id]
-        } else {
-            Vec::new()
-        }
-    }
-
-    pub(crate) fn producer(&self) -> ClientConfig {
+    /// `transactional`: the one that captures. Others append single notes.
+    pub(crate) fn producer(&self, transactional: bool) -> ClientConfig {
         let mut settings = self.client();
-        settings.set("enable.idempotence", "true").set("acks", "all").set("transaction.timeout.ms", "60000");
+        settings.set("enable.idempotence", "true").set("acks", "all");
+        if transactional && self.exactly_once {
+            settings.set("transactional.id", format!("tidewire-{}-{}", self.topic_prefix, self.pipeline));
+            settings.set("transaction.timeout.ms", "60000");
+        }
         settings.set("message.timeout.ms", "30000");
         // A topic that somebody deleted is made anew by us, as it should be.
         settings.set("allow.auto.create.topics", "false").set("topic.metadata.propagation.max.ms", "5000");

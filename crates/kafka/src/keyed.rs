@@ -73,9 +73,9 @@ impl KeyedTopic {
         if self.end.is_none() {
             self.make()?;
         }
-        let mut settings = self.config.producer();
+        let mut settings = self.config.producer(true);
         settings.set("message.timeout.ms", "10000");
-        let mut producer = Producer::new(&settings, &[self.config.transactional_id()], self.config.queue_bytes)?;
+        let mut producer = Producer::new(&settings, self.config.queue_bytes)?;
         let doing = format!("taking over the topic {}", self.name);
         producer.init(INIT_MS).map_err(|failure| producer.client().because(failure.fault).error(doing))?;
         // What was open has ended by now, and nothing of an earlier process comes behind it.

@@ -96,14 +96,12 @@ fn made(admin: &Admin, wanted: &Wanted, known: Option<Made>, replication: Option
 /// Partitions that were just made: a producer refuses what goes to one that it hasn't heard of.
 fn learn_partitions(producer: &Producer, topic: &str, wanted: u32) -> Result<()> {
     let until = Instant::now() + PARTITIONS_TOLD;
-    for client in producer.clients() {
-        while client.partitions(topic)?.is_none_or(|told| told < wanted) {
-            if Instant::now() >= until {
-                let message = format!("the brokers don't tell yet that topic {topic} has {wanted} partitions");
-                return Err(Error::unavailable(message));
-            }
-            std::thread::sleep(Duration::from_millis(20));
+    while producer.client().partitions(topic)?.is_none_or(|told| told < wanted) {
+        if Instant::now() >= until {
+            let message = format!("the brokers don't tell yet that topic {topic} has {wanted} partitions");
+            return Err(Error::unavailable(message));
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }

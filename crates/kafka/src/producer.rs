@@ -1,14 +1,10 @@
 //! A producer whose outcomes are awaited one transaction at a time.
-//!
-//! Brokers answer a commit when it is decided, and write its marks into the partitions afterwards. Whoever begins again before they are
-//! done is sent away for 20 ms (`CONCURRENT_TRANSACTIONS`). So two clients take turns: one's marks are written while the other sends.
 
 use crate::client::{c_name, locked, Client, Span};
 use crate::error::Fault;
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_vtype_t as v;
 use rdkafka::ClientConfig;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::null_mut;
@@ -20,24 +16,15 @@ pub(crate) struct Producer {
     /// Without transactions `init`, `begin`, `commit` and `abort` do nothing.
     is_transactional: bool,
     topics: HashMap<String, Topic>,
-    /// One, or those that take turns, a transaction each.
-    turns: Vec<Turn>,
-    /// Whose turn it is.
-    now: Cell<usize>,
-}
-
-/// A client, and its handles of topics.
-struct Turn {
-    handles: Vec<*mut c::rd_kafka_topic_t>,
     client: Client,
 }
 
-// SAFETY: as the client's.
-unsafe impl Send for Turn {}
-
-/// A topic of this producer.
+/// librdkafka's handle of a topic, of this producer.
 #[derive(Clone, Copy)]
-pub(crate) struct Topic(usize);
+pub(crate) struct Topic(*mut c::rd_kafka_topic_t);
+
+// SAFETY: as the client's.
+unsafe impl Send for Topic {}
 
 /// One message to be produced.
 pub(crate) struct Produced<'a> {
@@ -69,20 +56,10 @@ pub(crate) struct Failure {
 const POLL_MS: c_int = 50;
 
 impl Producer {
-    /// `ids`: of transactions, each with a client of its own; none: there are no transactions.
-    pub fn new(settings: &ClientConfig, ids: &[String], queue_bytes: usize) -> Result<Producer> {
-        let turn = |id: Option<&String>| {
-            let mut settings = settings.clone();
-            id.map(|id| settings.set("transactional.id", id));
-            let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_PRODUCER, &settings)?;
-            Ok(Turn { handles: Vec::new(), client })
-        };
-        let turns = match ids {
-            [] => vec![turn(None)?],
-            ids => ids.iter().map(|id| turn(Some(id))).collect::<Result<_>>()?,
-        };
-        let is_transactional = !ids.is_empty();
-        Ok(Producer { queue_bytes, is_transactional, topics: HashMap::new(), turns, now: Cell::new(0) })
+    pub fn new(settings: &ClientConfig, queue_bytes: usize) -> Result<Producer> {
+        let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_PRODUCER, settings)?;
+        let is_transactional = settings.get("transactional.id").is_some();
+        Ok(Producer { queue_bytes, is_transactional, topics: HashMap::new(), client })
     }
 
     pub fn is_transactional(&self) -> bool {
@@ -94,22 +71,15 @@ impl Producer {
             return Ok(*topic);
         }
         let name_c = c_name(name)?;
-        for turn in &mut self.turns {
-            // SAFETY: the handle is destroyed with its client.
-            turn.handles.push(unsafe { c::rd_kafka_topic_new(turn.client.rk(), name_c.as_ptr(), null_mut()) });
-        }
-        let topic = Topic(self.topics.len());
+        // SAFETY: the handle is destroyed with the producer.
+        let topic = Topic(unsafe { c::rd_kafka_topic_new(self.client.rk(), name_c.as_ptr(), null_mut()) });
         self.topics.insert(name.to_string(), topic);
         Ok(topic)
     }
 
-    fn turn(&self) -> &Turn {
-        &self.turns[self.now.get()]
-    }
-
     /// Forgets the outcomes of messages before.
     pub fn start(&self) {
-        let mut reports = locked(&self.client().notes().reports);
+        let mut reports = locked(&self.client.notes().reports);
         reports.spans.clear();
         reports.failed = None;
     }
@@ -119,7 +89,7 @@ impl Producer {
         let bytes = message.value.len() + message.key.map_or(0, <[u8]>::len);
         loop {
             let (is_full, failed) = {
-                let mut reports = locked(&self.client().notes().reports);
+                let mut reports = locked(&self.client.notes().reports);
                 if reports.spans.len() <= message.slot {
                     reports.spans.resize(message.slot + 1, Span::NONE);
                 }
@@ -127,7 +97,7 @@ impl Producer {
                 (is_full, reports.failed.clone())
             };
             if let Some(fault) = failed {
-                return Err(self.client().because(fault));
+                return Err(self.client.because(fault));
             }
             if !is_full {
                 let produced = match message.letter.is_empty() {
@@ -142,7 +112,7 @@ impl Producer {
             }
             self.poll();
         }
-        let mut reports = locked(&self.client().notes().reports);
+        let mut reports = locked(&self.client.notes().reports);
         reports.outstanding += 1;
         reports.queued_bytes += bytes;
         Ok(())
@@ -157,9 +127,9 @@ impl Producer {
         // SAFETY: tags and arguments as rd_kafka_producev wants them; everything is copied by the call.
         let code = unsafe {
             c::rd_kafka_producev(
-                self.client().rk(),
+                self.client.rk(),
                 v::RD_KAFKA_VTYPE_RKT as c_int,
-                self.turn().handles[m.topic.0],
+                m.topic.0,
                 v::RD_KAFKA_VTYPE_PARTITION as c_int,
                 m.partition as i32 as c_int,
                 v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
@@ -202,9 +172,9 @@ impl Producer {
                 add(name, value.as_bytes());
             }
             let code = c::rd_kafka_producev(
-                self.client().rk(),
+                self.client.rk(),
                 v::RD_KAFKA_VTYPE_RKT as c_int,
-                self.turn().handles[m.topic.0],
+                m.topic.0,
                 v::RD_KAFKA_VTYPE_PARTITION as c_int,
                 m.partition as i32 as c_int,
                 v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
@@ -233,51 +203,44 @@ impl Producer {
 
     fn poll(&self) {
         // SAFETY: serves this client's callbacks.
-        unsafe { c::rd_kafka_poll(self.client().rk(), POLL_MS) };
+        unsafe { c::rd_kafka_poll(self.client.rk(), POLL_MS) };
     }
 
     /// Waits until every message has its outcome; each has one within `message.timeout.ms`.
     pub fn settle(&self) -> Result<Vec<Span>, Fault> {
         loop {
             {
-                let reports = locked(&self.client().notes().reports);
+                let reports = locked(&self.client.notes().reports);
                 match (&reports.failed, reports.outstanding) {
-                    (Some(fault), _) => return Err(self.client().because(fault.clone())),
+                    (Some(fault), _) => return Err(self.client.because(fault.clone())),
                     (None, 0) => return Ok(reports.spans.clone()),
                     (None, _) => {}
                 }
             }
             // SAFETY: serves callbacks as `poll`; while it runs nothing waits for company (`linger.ms`).
-            unsafe { c::rd_kafka_flush(self.client().rk(), POLL_MS) };
+            unsafe { c::rd_kafka_flush(self.client.rk(), POLL_MS) };
         }
     }
 
-    /// The one whose turn it is.
     pub fn client(&self) -> &Client {
-        &self.turn().client
+        &self.client
     }
 
-    pub fn clients(&self) -> impl Iterator<Item = &Client> {
-        self.turns.iter().map(|turn| &turn.client)
-    }
-
-    /// Fences older producers of our transactional ids; what they left open is ended.
+    /// Fences older producers of our transactional id; what they left open is ended.
     pub fn init(&self, wait_ms: c_int) -> Result<(), Failure> {
         if !self.is_transactional {
             return Ok(());
         }
         // SAFETY: plain call.
-        self.clients().try_for_each(|client| failure(unsafe { c::rd_kafka_init_transactions(client.rk(), wait_ms) }))
+        failure(unsafe { c::rd_kafka_init_transactions(self.client.rk(), wait_ms) })
     }
 
-    /// Once the transaction before is committed: a decided one can't be undone, and comes before this one in every partition.
     pub fn begin(&self) -> Result<(), Failure> {
         if !self.is_transactional {
             return Ok(());
         }
-        self.now.set((self.now.get() + 1) % self.turns.len());
         // SAFETY: plain call.
-        failure(unsafe { c::rd_kafka_begin_transaction(self.client().rk()) })
+        failure(unsafe { c::rd_kafka_begin_transaction(self.client.rk()) })
     }
 
     pub fn commit(&self, wait_ms: c_int) -> Result<(), Failure> {
@@ -285,7 +248,7 @@ impl Producer {
             return Ok(());
         }
         // SAFETY: plain call.
-        failure(unsafe { c::rd_kafka_commit_transaction(self.client().rk(), wait_ms) })
+        failure(unsafe { c::rd_kafka_commit_transaction(self.client.rk(), wait_ms) })
     }
 
     /// Without transactions what was sent stays: the producer goes, and what it still holds with it.
@@ -295,11 +258,11 @@ impl Producer {
         }
         // SAFETY: plain calls; messages that wait are dropped, since they would hold up the abort.
         let aborted = unsafe {
-            c::rd_kafka_purge(self.client().rk(), c::RD_KAFKA_PURGE_F_QUEUE as c_int);
-            failure(c::rd_kafka_abort_transaction(self.client().rk(), wait_ms))
+            c::rd_kafka_purge(self.client.rk(), c::RD_KAFKA_PURGE_F_QUEUE as c_int);
+            failure(c::rd_kafka_abort_transaction(self.client.rk(), wait_ms))
         };
         // An outcome that comes late must not be taken for one of the next transaction.
-        while aborted.is_ok() && locked(&self.client().notes().reports).outstanding > 0 {
+        while aborted.is_ok() && locked(&self.client.notes().reports).outstanding > 0 {
             self.poll();
         }
         aborted
@@ -336,13 +299,11 @@ impl Drop for Producer {
     fn drop(&mut self) {
         // SAFETY: the handles are ours; nobody waits for the messages that are still there.
         unsafe {
-            for turn in &self.turns {
-                for handle in &turn.handles {
-                    c::rd_kafka_topic_destroy(*handle);
-                }
-                let flags = c::RD_KAFKA_PURGE_F_QUEUE | c::RD_KAFKA_PURGE_F_INFLIGHT;
-                c::rd_kafka_purge(turn.client.rk(), flags as c_int);
+            for topic in self.topics.values() {
+                c::rd_kafka_topic_destroy(topic.0);
             }
+            let flags = c::RD_KAFKA_PURGE_F_QUEUE | c::RD_KAFKA_PURGE_F_INFLIGHT;
+            c::rd_kafka_purge(self.client.rk(), flags as c_int);
         }
     }
 }

@@ -327,8 +327,7 @@ impl Writer {
                 self.admin.ensure(&wanted, self.config.replication)?;
             }
         }
-        let ids = if self.role == Role::Capture { self.config.turns() } else { Vec::new() };
-        let mut producer = Producer::new(&self.config.producer(), &ids, self.config.queue_bytes)?;
+        let mut producer = Producer::new(&self.config.producer(self.role == Role::Capture), self.config.queue_bytes)?;
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
         let mut books = Books::new(checkpoint, progress);
