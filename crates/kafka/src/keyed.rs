@@ -125,8 +125,12 @@ impl KeyedTopic {
             return Err(error.again());
         }
         let Some(known) = self.end else { return Ok(()) };
-        let now = self.end_now()?;
-        // The end of our last transaction isn't visible at once.
+        let (mut now, until) = (self.end_now()?, Instant::now() + PATIENCE);
+        // The end of our last transaction isn't visible at once; and a broker that comes back shows for a moment what it last noted as visible.
+        while now + 1 < known && Instant::now() < until {
+            std::thread::sleep(POLL);
+            now = self.end_now()?;
+        }
         if now + 1 < known {
             let message = format!("the topic {} lacks messages that were there: was it deleted?", self.name);
             return self
