@@ -25,8 +25,6 @@ part() { # name, command …
   echo "--- $name: $p passed, $f failed, $s skipped, $((SECONDS - began)) s"
 }
 
-# Most tests wait for servers most of the time: two at once, one a core, leave half of both idle.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 part cargo cargo test --workspace --no-fail-fast
 cargo build --quiet -p tidewire-cli --bins --example redeliver
 binary=$CARGO_TARGET_DIR/debug/tidewire

@@ -81,7 +81,8 @@ impl KeyedTopic {
         // What was open has ended by now, and nothing of an earlier process comes behind it.
         let topic = producer.topic(&self.name)?;
         self.producer = Some((producer, topic));
-        let end = self.end_now()?;
+        // With what isn't committed: a transaction that was answered, and whose mark lacks since its broker died, hides all behind it.
+        let end = self.last_message_end()?;
         let all = self.messages("read_uncommitted", None, end)?;
         let broken_off = broken_off(&all, &self.messages("read_committed", None, end)?);
         self.end = Some(end);
@@ -125,13 +126,9 @@ impl KeyedTopic {
             return Err(error.again());
         }
         let Some(known) = self.end else { return Ok(()) };
-        let (mut now, until) = (self.end_now()?, Instant::now() + PATIENCE);
-        // The end of our last transaction isn't visible at once; and a broker that comes back shows for a moment what it last noted as visible.
-        while now + 1 < known && Instant::now() < until {
-            std::thread::sleep(POLL);
-            now = self.end_now()?;
-        }
-        if now + 1 < known {
+        let now = self.end_now()?;
+        // What is committed ends before a transaction whose mark lacks: our last one may be such a one for a while when its broker died.
+        if now + 1 < known && self.last_message_end()? + 1 < known {
             let message = format!("the topic {} lacks messages that were there: was it deleted?", self.name);
             return self
                 .overtake(Error::invalid(message).hint("start the registry anew: it goes on with what is there"));
@@ -217,6 +214,13 @@ impl KeyedTopic {
             Some(partitions) if partitions > 0 => Ok(asking.watermarks(&name, 0)?.map(|(_, end)| end)),
             _ => Ok(None),
         }
+    }
+
+    /// Where the topic ends, with what isn't committed.
+    fn last_message_end(&self) -> Result<u64> {
+        let mut settings = self.config.consumer("tidewire-look", LOOK_BYTES);
+        settings.set("isolation.level", "read_uncommitted");
+        Ok(Consumer::new(&settings)?.client().watermarks(&self.name, 0)?.map_or(0, |(_, end)| end))
     }
 
     /// Where the topic ends. One that was made a moment ago isn't known to all at once.
