@@ -64,8 +64,8 @@ debezium-compare: build python ## every message of a real Debezium 3.6 beside ou
 debezium-takeover: build python ## a real Debezium 3.6 is taken over in its slot and handed back (needs a JDK)
 	$(PYTHON) testbed/debezium/takeover.py --binary $(DEBUG)
 
-debezium-topics: build python kafka ## topics that a real Debezium 3.6 wrote are applied, with schemas and without (needs a JDK)
-	$(PYTHON) testbed/debezium/topics.py --binary $(DEBUG)
+debezium-topics: build python kafka ## topics that a real Debezium 3.6 wrote are applied: JSON, Avro, Protobuf, and rows alone (needs a JDK; ARGS='--only avro,protobuf')
+	$(PYTHON) testbed/debezium/topics.py --binary $(DEBUG) $(ARGS)
 
 debezium-readers: build python kafka ## topics in Debezium's JSON are read by Flink's own format and by Debezium's JDBC sink (needs a JDK and Maven; ARGS='--only jdbc')
 	$(PYTHON) testbed/debezium/readers/readers.py --binary $(DEBUG) $(ARGS)

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{json, Value};
-use support::connect::{until, Worker};
+use support::connect::Worker;
 use tidewire_testbed::Kafka;
 
 /// Keys and values of so many messages of a topic.
@@ -31,21 +31,11 @@ fn a_tutorials_connector_writes_debeziums_json_that_a_plain_consumer_reads_once_
     config["heartbeat.interval.ms"] = json!("500");
     worker.ask("POST", "/connectors", Some(json!({"name": "shop-connector", "config": config}))).is(201);
     worker.is_in_state("shop-connector", "RUNNING");
-    let told = |worker: &Worker| {
-        let end = worker.server.psql("SELECT pg_current_wal_lsn() - '0/0'").parse::<u64>().unwrap();
-        until("all is told", || {
-            let offsets = worker.ask("GET", "/connectors/shop-connector/offsets", None).is(200);
-            match offsets["offsets"][0]["offset"]["lsn"].as_u64() {
-                Some(lsn) if lsn >= end => Ok(()),
-                _ => Err(format!("{offsets} {end} {}", worker.errors())),
-            }
-        });
-    };
-    told(&worker);
+    worker.told("shop-connector");
     worker.server.psql("UPDATE orders SET status = 'sent' WHERE id = 7");
     worker.server.psql("DELETE FROM orders WHERE id = 8");
     worker.server.psql("INSERT INTO orders VALUES (1000, 'late')");
-    told(&worker);
+    worker.told("shop-connector");
 
     // A kill, and what happens meanwhile.
     let running = worker.running.take().unwrap();
@@ -53,7 +43,7 @@ fn a_tutorials_connector_writes_debeziums_json_that_a_plain_consumer_reads_once_
     running.end();
     worker.server.psql("INSERT INTO orders VALUES (1001, 'while it was dead')");
     begin(&mut worker);
-    told(&worker);
+    worker.told("shop-connector");
 
     // 100 rows that were read, an update, a delete and its tombstone, two inserts: each once.
     let messages = consume(&kafka, "shop.public.orders", 105);
@@ -73,7 +63,7 @@ fn a_tutorials_connector_writes_debeziums_json_that_a_plain_consumer_reads_once_
     let mut running = worker.running.take().unwrap();
     running.until("every table is read again", |running| running.errors().contains("every table was read again"));
     worker.running = Some(running);
-    told(&worker);
+    worker.told("shop-connector");
     let rows = 102;
     let messages = consume(&kafka, "shop.public.orders", 105 + rows);
     assert!(messages[105..].iter().all(|(_, value)| value["op"] == "r"), "{:?}", &messages[105..]);
@@ -88,11 +78,11 @@ fn a_tutorials_connector_writes_debeziums_json_that_a_plain_consumer_reads_once_
     let mut running = worker.running.take().unwrap();
     running.until("every table is read again", |running| running.errors().contains("every table was read again"));
     worker.running = Some(running);
-    told(&worker);
+    worker.told("shop-connector");
     let messages = consume(&kafka, "shop.public.orders", 105 + 2 * rows);
     assert_eq!(messages.iter().filter(|(_, value)| value["op"] == "r").count(), 100 + 2 * rows);
     worker.server.psql("INSERT INTO orders VALUES (1003, 'last')");
-    told(&worker);
+    worker.told("shop-connector");
     let (key, value) = consume(&kafka, "shop.public.orders", 106 + 2 * rows).pop().unwrap();
     assert_eq!((key, &value["op"]), (json!({"id": 1003}), &json!("c")), "nothing was told once more");
 

@@ -11,18 +11,6 @@ fn consume(kafka: &Kafka, topic: &str, count: usize) -> Vec<Value> {
     kafka.consume(topic, count).iter().map(|(_, value)| serde_json::from_str(value).unwrap()).collect()
 }
 
-/// All that has committed is told, and nothing is to be read any more.
-fn told(worker: &Worker) {
-    let end = worker.server.psql("SELECT pg_current_wal_lsn() - '0/0'").parse::<u64>().unwrap();
-    until("all is told", || {
-        let offsets = worker.ask("GET", "/connectors/shop-connector/offsets", None).is(200);
-        match offsets["offsets"][0]["offset"]["lsn"].as_u64() {
-            Some(lsn) if lsn >= end => Ok(()),
-            _ => Err(format!("{offsets} {end} {}", worker.errors())),
-        }
-    });
-}
-
 /// Rows of `orders` that were read, since the last start.
 fn rows_read(worker: &Worker) -> u64 {
     let metrics = worker.ask("GET", "/connectors/shop-connector/metrics", None).is(200);
@@ -46,7 +34,7 @@ fn a_connector_s_signals_come_by_table_topic_and_file_and_each_is_carried_out_on
     config.as_object_mut().unwrap().extend(signals.as_object().unwrap().clone());
     worker.ask("POST", "/connectors", Some(json!({"name": "shop-connector", "config": config}))).is(201);
     worker.is_in_state("shop-connector", "RUNNING");
-    told(&worker);
+    worker.told("shop-connector");
     let read = |worker: &Worker, wanted: u64| {
         until("it is read", || match rows_read(worker) {
             rows if rows == wanted => Ok(()),
@@ -80,7 +68,7 @@ fn a_connector_s_signals_come_by_table_topic_and_file_and_each_is_carried_out_on
             Err(findings)
         }
     });
-    told(&worker);
+    worker.told("shop-connector");
     until("the file is gone", || {
         let left = [file.clone(), file.with_extension("txt.taken")].into_iter().find(|path| path.exists());
         left.map_or(Ok(()), |path| Err(path.display().to_string()))
@@ -92,7 +80,7 @@ fn a_connector_s_signals_come_by_table_topic_and_file_and_each_is_carried_out_on
     begin(&mut worker);
     worker.is_in_state("shop-connector", "RUNNING");
     worker.server.psql("UPDATE orders SET status = 'last' WHERE id = 7");
-    told(&worker);
+    worker.told("shop-connector");
     let messages = consume(&kafka, "shop.public.orders", 212);
     let count = |op: &str| messages.iter().filter(|message| message["op"] == op).count();
     assert_eq!((count("r"), count("u")), (211, 1), "each once, and nothing was read again behind the kill");

@@ -13,33 +13,53 @@ const DEEPEST: usize = 32;
 /// A file's messages, each by its place: where it stands in the file, and in those around it. Of one that can't be read: why.
 pub(crate) type Messages = BTreeMap<Vec<u32>, Result<Arc<Message>, String>>;
 
-/// `Invalid`: it is no file.
-pub(crate) fn messages(text: &str) -> Result<Messages> {
-    let schema = file::parse(text, &[])?;
+/// `imported`: files by the paths that they are imported by. `Invalid`: it is no file.
+pub(crate) fn messages(text: &str, imported: &[(&str, &str)]) -> Result<Messages> {
+    // What every library brings is known, whatever a registry has under its name.
+    let imported: Vec<_> = imported.iter().filter(|(path, _)| !file::is_common(path)).copied().collect();
+    let schema = file::parse(text, &imported)?;
     let mut building = Building {
         names: Names::of(&schema)?,
-        is_proto3: schema.file.syntax == "proto3",
+        syntaxes: HashMap::new(),
         built: HashMap::new(),
         open: HashSet::new(),
         left: LARGEST,
     };
     let mut found = Messages::new();
-    match schema.file.is_edition {
-        true => drop(found.insert(vec![0], Err("editions aren't read: proto2 and proto3 are".to_string()))),
-        false => building.all(&schema.file.messages, &schema.file.package, &mut Vec::new(), &mut found),
+    for of in std::iter::once(&schema.file).chain(schema.imported.iter().map(|(_, file)| file)) {
+        building.note(&of.messages, &of.package, Syntax::of(of));
     }
+    building.all(&schema.file.messages, &schema.file.package, &mut Vec::new(), &mut found);
     Ok(found)
 }
 
 /// The first message of a file.
 pub(crate) fn first_message(text: &str) -> Result<Arc<Message>> {
-    let first = messages(text)?.remove(&vec![0]).unwrap_or_else(|| Err("it has no message".to_string()));
+    let first = messages(text, &[])?.remove(&vec![0]).unwrap_or_else(|| Err("it has no message".to_string()));
     first.map_err(|why| Error::invalid(format!("the schema can't be read: {why}")))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    Proto2,
+    Proto3,
+    Edition,
+}
+
+impl Syntax {
+    fn of(file: &file::File) -> Syntax {
+        match (file.is_edition, file.syntax.as_str()) {
+            (true, _) => Syntax::Edition,
+            (false, "proto3") => Syntax::Proto3,
+            (false, _) => Syntax::Proto2,
+        }
+    }
 }
 
 struct Building<'a> {
     names: Names<'a>,
-    is_proto3: bool,
+    /// Of each message, by its full name: files of several may import one another.
+    syntaxes: HashMap<String, Syntax>,
     built: HashMap<String, Arc<Message>>,
     /// Those that are being built.
     open: HashSet<String>,
@@ -47,6 +67,14 @@ struct Building<'a> {
 }
 
 impl<'a> Building<'a> {
+    fn note(&mut self, messages: &[file::Message], scope: &str, syntax: Syntax) {
+        for message in messages {
+            let full = within(scope, &message.name);
+            self.note(&message.messages, &full, syntax);
+            self.syntaxes.insert(full, syntax);
+        }
+    }
+
     fn all(&mut self, messages: &'a [file::Message], scope: &str, path: &mut Vec<u32>, found: &mut Messages) {
         for (at, message) in messages.iter().enumerate() {
             path.push(at as u32);
@@ -64,10 +92,14 @@ impl<'a> Building<'a> {
         if let Some(built) = self.built.get(full) {
             return Ok(built.clone());
         }
+        let syntax = self.syntaxes.get(full).copied().unwrap_or(Syntax::Proto2);
+        if syntax == Syntax::Edition {
+            return Err("editions aren't read: proto2 and proto3 are".to_string());
+        }
         if self.open.len() >= DEEPEST || !self.open.insert(full.to_string()) {
             return Err(format!("the message `{full}` needs itself, or lies too deep"));
         }
-        let fields = message.fields.iter().map(|field| self.field(field, full)).collect::<Result<_, _>>();
+        let fields = message.fields.iter().map(|field| self.field(field, full, syntax)).collect::<Result<_, _>>();
         self.open.remove(full);
         let reserved = message.reserved.iter().filter_map(|range| range_of(range)).collect();
         let built = Arc::new(Message { name: message.name.clone(), fields: fields?, reserved });
@@ -75,14 +107,14 @@ impl<'a> Building<'a> {
         Ok(built)
     }
 
-    fn field(&mut self, field: &'a file::Field, scope: &str) -> Result<Field, String> {
+    fn field(&mut self, field: &'a file::Field, scope: &str, syntax: Syntax) -> Result<Field, String> {
         self.left = self.left.checked_sub(1).ok_or("the file has too many fields")?;
         let params = file::params(&field.options);
         let label = match field.label {
             file::Label::Repeated => Label::Repeated,
             file::Label::Optional | file::Label::Required => Label::Optional,
             file::Label::Implicit if matches!(field.of, file::Of::Map(..)) => Label::Repeated,
-            file::Label::Implicit if field.oneof.is_some() || !self.is_proto3 => Label::Optional,
+            file::Label::Implicit if field.oneof.is_some() || syntax == Syntax::Proto2 => Label::Optional,
             file::Label::Implicit => Label::Plain,
         };
         let of = match &field.of {
@@ -168,6 +200,7 @@ mod tests {
             "syntax = \"proto3\"; import \"google/protobuf/wrappers.proto\"; import \"google/protobuf/any.proto\";
              message A { message B { B again = 1; } message C { oneof o { int32 x = 1; } google.protobuf.StringValue s = 2; E e = 3; } }
              message D { map<string, A> many = 1; message Hidden { int32 x = 1; } google.protobuf.Any any = 2; } enum E { ZERO = 0; ONE = 1; }",
+            &[],
         )
         .unwrap();
         assert_eq!(found.keys().cloned().collect::<Vec<_>>(), [vec![0], vec![0, 0], vec![0, 1], vec![1]]);
@@ -177,6 +210,26 @@ mod tests {
         assert_eq!(message.fields[0].label, Label::Optional);
         assert_eq!(message.fields[1].of, Of::Wrapped(Box::new(Of::String)));
         assert!(matches!(&message.fields[2].of, Of::Enum(of) if of.len() == 2));
-        assert!(messages("syntax").is_err() && first_message("syntax = \"proto3\";").is_err());
+        assert!(messages("syntax", &[]).is_err() && first_message("syntax = \"proto3\";").is_err());
+    }
+
+    #[test]
+    fn types_of_imported_files_are_read_by_the_rules_of_their_own_file() {
+        let old = "syntax = \"proto2\"; package old; message A { optional int32 x = 1; } message Same { optional int32 y = 1; }";
+        let file = "syntax = \"proto3\"; package new; import \"old.proto\"; import \"google/protobuf/timestamp.proto\";
+             message M { old.A a = 1; int32 x = 2; google.protobuf.Timestamp at = 3; }";
+        // Serializers register what every library brings, too.
+        let timestamp =
+            "syntax = \"proto3\"; package google.protobuf; message Timestamp { int64 seconds = 1; int32 nanos = 2; }";
+        let found = messages(file, &[("old.proto", old), ("google/protobuf/timestamp.proto", timestamp)]).unwrap();
+        assert_eq!(found.keys().cloned().collect::<Vec<_>>(), [vec![0]], "those of the file alone");
+        let message = found[&vec![0]].as_ref().unwrap();
+        let Of::Message(inner) = &message.fields[0].of else { panic!("{message:?}") };
+        assert_eq!((inner.fields[0].label, message.fields[1].label), (Label::Optional, Label::Plain));
+        assert_eq!(message.fields[2].of, Of::Timestamp);
+        let edition = "edition = \"2023\"; package old; message A { int32 x = 1; }";
+        let found = messages(file, &[("old.proto", edition)]).unwrap();
+        assert!(found[&vec![0]].as_ref().unwrap_err().contains("editions"));
+        assert!(messages(file, &[]).is_err());
     }
 }

@@ -13,8 +13,8 @@ import org.apache.flink.types.RowKind;
 import org.apache.flink.util.CloseableIterator;
 
 /**
- * Flink's SQL with its own format debezium-json: `FlinkTable BROKERS TOPIC SCHEMA_INCLUDE COLUMNS` reads a topic to its end as a table in a
- * cluster inside of this process, and prints the rows that are left, fields with tabs between; the last line is what Flink itself counts.
+ * Flink's SQL with its own format debezium-json: `FlinkTable BROKERS TOPIC SCHEMA_INCLUDE IGNORE_PARSE_ERRORS COLUMNS` reads a topic to its end as a table
+ * in a cluster inside of this process, and prints the rows that are left, fields with tabs between; the last line is what Flink itself counts.
  */
 public class FlinkTable {
     public static void main(String[] words) throws Exception {
@@ -23,10 +23,10 @@ public class FlinkTable {
         // A row that is read may have been told before: the last word of a key counts.
         env.getConfig().set("table.exec.source.cdc-events-duplicate", "true");
         env.getConfig().setLocalTimeZone(ZoneId.of("UTC"));
-        env.executeSql("CREATE TABLE t (" + words[3] + ") WITH ('connector' = 'kafka', 'topic' = '" + words[1] + "',"
+        env.executeSql("CREATE TABLE t (" + words[4] + ") WITH ('connector' = 'kafka', 'topic' = '" + words[1] + "',"
             + "'properties.bootstrap.servers' = '" + words[0] + "', 'properties.isolation.level' = 'read_committed',"
             + "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', 'format' = 'debezium-json',"
-            + "'debezium-json.schema-include' = '" + words[2] + "', 'debezium-json.timestamp-format.standard' = 'ISO-8601')");
+            + "'debezium-json.schema-include' = '" + words[2] + "', 'debezium-json.ignore-parse-errors' = '" + words[3] + "', 'debezium-json.timestamp-format.standard' = 'ISO-8601')");
         Map<String, Integer> rows = new LinkedHashMap<>();
         try (CloseableIterator<Row> changes = env.executeSql("SELECT * FROM t").collect()) {
             while (changes.hasNext()) {

@@ -143,6 +143,19 @@ impl Worker {
         });
     }
 
+    /// All that has committed is told.
+    #[track_caller]
+    pub fn told(&self, name: &str) {
+        let end = self.server.psql("SELECT pg_current_wal_lsn() - '0/0'").parse::<u64>().unwrap();
+        until("all is told", || {
+            let offsets = self.ask("GET", &format!("/connectors/{name}/offsets"), None).is(200);
+            match offsets["offsets"][0]["offset"]["lsn"].as_u64() {
+                Some(lsn) if lsn >= end => Ok(()),
+                _ => Err(format!("{offsets} {end} {}", self.errors())),
+            }
+        });
+    }
+
     pub fn slots_in_use(&self) -> String {
         self.server
             .psql("SELECT string_agg(slot_name || ' ' || active, ',' ORDER BY slot_name) FROM pg_replication_slots")

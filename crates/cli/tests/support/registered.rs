@@ -12,8 +12,12 @@ pub fn shop(format: &str, registry: &Registry, more: &str) -> Shop {
 
 /// Runs a script of the testbed with the brokers' address before its words.
 pub fn script(name: &str, shop: &Shop, words: &[&str]) -> String {
+    script_at(name, shop.kafka.address(), words)
+}
+
+fn script_at(name: &str, brokers: &str, words: &[&str]) -> String {
     let path = format!("{}/../../testbed/{name}", env!("CARGO_MANIFEST_DIR"));
-    let words = [path.as_str(), shop.kafka.address()].into_iter().chain(words.iter().copied());
+    let words = [path.as_str(), brokers].into_iter().chain(words.iter().copied());
     let done = std::process::Command::new(python()).args(words).output().expect("python can be run");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
@@ -21,7 +25,12 @@ pub fn script(name: &str, shop: &Shop, words: &[&str]) -> String {
 
 /// What Python's deserializer makes of so many messages of a topic. `reader`: the script.
 pub fn read(reader: &str, shop: &Shop, registry: &Registry, topic: &str, count: usize) -> Vec<Value> {
-    let lines = script(reader, shop, &[topic, &count.to_string(), &registry.url()]);
+    read_at(reader, shop.kafka.address(), &registry.url(), topic, count)
+}
+
+/// The same of any brokers, by any registry's address.
+pub fn read_at(reader: &str, brokers: &str, registry: &str, topic: &str, count: usize) -> Vec<Value> {
+    let lines = script_at(reader, brokers, &[topic, &count.to_string(), registry]);
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

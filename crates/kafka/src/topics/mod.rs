@@ -13,6 +13,7 @@ mod order;
 mod promise;
 mod reading;
 mod records;
+mod references;
 mod resume;
 mod source;
 mod tables;

@@ -153,7 +153,7 @@ impl TopicsSource {
         self.looked_at(record, key, glance, None, out)
     }
 
-    /// A message by a registry's schemas: envelopes in Avro are read as they are, anything else and keys as the JSON that they would be.
+    /// A message by a registry's schemas: envelopes in Avro are read as they are, anything else and keys as the JSON that they are or would be.
     fn by_schema(&mut self, record: &Record, out: &mut ChangeBatch) -> Result<(), Refusal> {
         let (mut key, passes_over) = (Vec::new(), self.config.ignores_extra);
         if let Some(bytes) = record.key.as_deref().filter(|key| !key.is_empty()) {
@@ -178,6 +178,7 @@ impl TopicsSource {
         glance.schema = match &part.writer {
             Writer::Avro(writer) => Some(writer.connect()),
             Writer::Protobuf(writer) => self.schema_of(record, writer, &glance),
+            Writer::Json => glance.schema,
         };
         self.looked_at(record, key, glance, None, out)
     }

@@ -1,9 +1,9 @@
-//! Topics in Avro and Protobuf: which schema a message was written under, and what the registry says of it.
+//! Topics in Avro, Protobuf and JSON Schema: which schema a message was written under, and what the registry says of it.
 
 use super::reading::Record;
+use super::references::{whole, Whole};
 use super::source::TopicsSource;
 use crate::protobuf;
-use crate::registry::refused;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -51,8 +51,12 @@ pub(super) type Header = (Reference, Bytes);
 /// A registered schema, read once.
 enum Registered {
     Avro(Arc<AvroWriter>),
+    /// The types of a union, by their places in it: messages of several schemas in one topic.
+    OneOf(Vec<Arc<AvroWriter>>),
     /// The messages of a file by their places in it.
     Protobuf(BTreeMap<Vec<u32>, Result<Arc<ProtobufWriter>, String>>),
+    /// It says what is allowed in a message, which is JSON.
+    Json,
 }
 
 /// The schemas that messages named; a text: why one can't be used.
@@ -63,6 +67,7 @@ pub(super) struct Writers(HashMap<Reference, Result<Registered, String>>);
 pub(super) enum Writer {
     Avro(Arc<AvroWriter>),
     Protobuf(Arc<ProtobufWriter>),
+    Json,
 }
 
 pub(super) struct Part<'a> {
@@ -76,6 +81,7 @@ impl Part<'_> {
         match &self.writer {
             Writer::Avro(writer) => writer.is_position(),
             Writer::Protobuf(writer) => writer.is_position(),
+            Writer::Json => false,
         }
     }
 
@@ -84,6 +90,10 @@ impl Part<'_> {
         match &self.writer {
             Writer::Avro(writer) => writer.json(self.body, out),
             Writer::Protobuf(writer) => writer.json(self.body, passes_over, out),
+            Writer::Json => {
+                out.extend_from_slice(self.body);
+                Ok(())
+            }
         }
     }
 }
@@ -114,6 +124,13 @@ impl Writers {
         let unread = |why: &str| Error::malformed(format!("the schema {reference} of the {what}: {why}"));
         let messages = match self.0.get(&reference) {
             Some(Ok(Registered::Avro(writer))) => return Ok(Part { writer: Writer::Avro(writer.clone()), body }),
+            Some(Ok(Registered::OneOf(writers))) => {
+                let chosen = zigzag(body).and_then(|(at, body)| Some((writers.get(at as usize)?, body)));
+                let (writer, body) =
+                    chosen.ok_or_else(|| unread("what follows it doesn't say which of its types it is"))?;
+                return Ok(Part { writer: Writer::Avro(writer.clone()), body });
+            }
+            Some(Ok(Registered::Json)) => return Ok(Part { writer: Writer::Json, body }),
             Some(Ok(Registered::Protobuf(messages))) => messages,
             Some(Err(why)) => return Err(unread(why)),
             None => return Err(Error::bug(format!("nobody asked for the schema {reference}"))),
@@ -162,37 +179,43 @@ fn zigzag(bytes: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-fn registered(schema_type: &str, text: &str) -> Result<Registered, String> {
+fn registered(of: &Whole) -> Result<Registered, String> {
     let writer = |message: Result<_, String>| {
         let writer = message.and_then(|message| ProtobufWriter::of(message).map_err(|error| error.to_string()));
         writer.map(Arc::new)
     };
-    match schema_type {
-        "AVRO" => AvroWriter::of(text).map(|writer| Registered::Avro(Arc::new(writer))).map_err(|e| e.to_string()),
+    match of.schema_type.as_str() {
+        "AVRO" => avro(of),
         "PROTOBUF" => {
-            let messages = protobuf::messages(text).map_err(|error| error.to_string())?;
+            let messages = protobuf::messages(&of.text, &of.others()).map_err(|error| error.to_string())?;
             Ok(Registered::Protobuf(messages.into_iter().map(|(path, of)| (path, writer(of))).collect()))
         }
-        other => Err(format!("it is {other}, neither Avro nor Protobuf")),
+        "JSON" => Ok(Registered::Json),
+        other => Err(format!("it is {other}, which is neither Avro nor Protobuf nor JSON Schema")),
     }
+}
+
+fn avro(of: &Whole) -> Result<Registered, String> {
+    let mut others: Vec<&str> = of.others.iter().map(|(_, text)| text.as_str()).collect();
+    let writer = |others: &[&str], text: &str| AvroWriter::among(others, text).map(Arc::new).map_err(|e| e.to_string());
+    let Ok(serde_json::Value::Array(branches)) = serde_json::from_str(&of.text) else {
+        return writer(&others, &of.text).map(Registered::Avro);
+    };
+    let branches: Vec<String> = branches.iter().map(serde_json::Value::to_string).collect();
+    let mut writers = Vec::new();
+    for branch in &branches {
+        writers.push(writer(&others, branch)?);
+        others.push(branch);
+    }
+    Ok(Registered::OneOf(writers))
 }
 
 impl TopicsSource {
     pub(super) async fn fetch(&mut self, reference: Reference) -> Result<()> {
         let Some(ask) = self.config.registry.clone() else { return Ok(()) };
-        let (status, answer) = ask("GET", reference.path(), None).await?;
-        let found = match status {
-            200..=299 if answer["references"].as_array().is_some_and(|all| !all.is_empty()) => {
-                Err("it refers to other schemas, which Debezium's never do".to_string())
-            }
-            200..=299 => {
-                let text = answer["schema"].as_str().unwrap_or_default();
-                registered(answer["schemaType"].as_str().unwrap_or("AVRO"), text)
-            }
-            404 => Err("the schema registry doesn't know it".to_string()),
-            status => return Err(refused(status, &answer).context(format!("asking for the schema {reference}"))),
-        };
-        self.writers.0.insert(reference, found);
+        let found = whole(&ask, reference.path()).await;
+        let found = found.map_err(|error| error.context(format!("asking for the schema {reference}")))?;
+        self.writers.0.insert(reference, found.and_then(|whole| registered(&whole)));
         Ok(())
     }
 }
@@ -227,7 +250,7 @@ mod tests {
     #[test]
     fn a_message_is_read_under_the_one_of_the_files_messages_that_it_names() {
         let file = "syntax = \"proto3\"; message A { int32 a = 1; } message B { message C { int32 c = 1; } }";
-        let writers = Writers(HashMap::from([(Reference::Id(1), registered("PROTOBUF", file))]));
+        let writers = Writers(HashMap::from([(Reference::Id(1), registered(&alone("PROTOBUF", file)))]));
         let json = |header: Option<Header>, bytes: &[u8]| {
             let mut out = Vec::new();
             writers
@@ -243,6 +266,36 @@ mod tests {
         assert_eq!(json(header(&[4, 2, 0]), &[8, 7]).unwrap(), r#"{"c":7}"#);
         assert!(json(None, &[0, 0, 0, 0, 1, 2, 8, 7]).unwrap_err().contains("no message at [4]"));
         assert!(json(None, &[0, 0, 0, 0, 1]).unwrap_err().contains("which of its messages"));
-        assert!(registered("JSON", "{}").err().unwrap().contains("neither Avro nor Protobuf"));
+        assert!(registered(&alone("XML", "<a/>")).err().unwrap().contains("neither Avro nor Protobuf"));
+    }
+
+    fn alone(schema_type: &str, text: &str) -> Whole {
+        Whole { schema_type: schema_type.to_string(), text: text.to_string(), others: Vec::new() }
+    }
+
+    #[test]
+    fn types_of_other_schemas_are_read_and_a_union_says_which_of_them_a_message_is() {
+        let record = |name: &str, field: &str, of: &str| {
+            format!(r#"{{"type":"record","name":"{name}","fields":[{{"name":"{field}","type":"{of}"}}]}}"#)
+        };
+        let others = [("x.A", record("x.A", "a", "int")), ("x.B", record("x.B", "of", "A"))];
+        let others: Vec<(String, String)> = others.into_iter().map(|(name, text)| (name.to_string(), text)).collect();
+        let whole = |text: &str| Whole { others: others.clone(), ..alone("AVRO", text) };
+        let all =
+            [whole(r#""x.B""#), whole(&format!(r#"["x.A", "x.B", {}]"#, record("C", "b", "x.B"))), alone("JSON", "{}")];
+        let all = all.iter().zip(1..).map(|(whole, id)| (Reference::Id(id), registered(whole)));
+        let writers = Writers(all.collect());
+        let json = |id: u8, body: &[u8]| {
+            let (bytes, mut out) = ([&[0, 0, 0, 0, id], body].concat(), Vec::new());
+            let part = writers.part(&None, &bytes, "value").map_err(|e| e.to_string())?;
+            part.json(false, &mut out).map_err(|e| e.to_string())?;
+            Ok::<_, String>(String::from_utf8(out).unwrap())
+        };
+        assert_eq!(json(1, &[14]).unwrap(), r#"{"of":{"a":7}}"#);
+        assert_eq!(json(2, &[0, 14]).unwrap(), r#"{"a":7}"#);
+        assert_eq!(json(2, &[4, 14]).unwrap(), r#"{"b":{"of":{"a":7}}}"#);
+        assert!(json(2, &[6, 14]).unwrap_err().contains("which of its types"));
+        assert_eq!(json(3, b"{\"n\":1}").unwrap(), r#"{"n":1}"#);
+        assert!(registered(&alone("AVRO", r#""x.B""#)).is_err());
     }
 }

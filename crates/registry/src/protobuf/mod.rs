@@ -14,7 +14,7 @@ mod wire;
 
 pub use compare::compare;
 pub use meta::params;
-pub use names::{within, Named, Names};
+pub use names::{is_common, within, Named, Names};
 pub use print::print;
 pub use to_descriptor::descriptor;
 

@@ -93,13 +93,17 @@ pub fn within(scope: &str, name: &str) -> String {
     }
 }
 
+/// A file that every Protobuf library brings, by its path.
+pub fn is_common(path: &str) -> bool {
+    COMMON.iter().any(|folder| path.starts_with(folder))
+}
+
 /// Every import is there, and every type that is named.
 pub fn check(schema: &Schema) -> Result<()> {
     let names = Names::of(schema)?;
     for file in std::iter::once(&schema.file).chain(schema.imported.iter().map(|(_, file)| file)) {
         for import in &file.imports {
-            let is_common = COMMON.iter().any(|folder| import.path.starts_with(folder));
-            if !is_common && schema.imported.iter().all(|(path, _)| *path != import.path) {
+            if !is_common(&import.path) && schema.imported.iter().all(|(path, _)| *path != import.path) {
                 return Err(Error::invalid(format!("the file {:?} is imported and not known", import.path))
                     .hint("name it in `references`, with the subject and version that it is registered under"));
             }

@@ -11,11 +11,18 @@ const SECRET: &[&str] =
     &["password", "passwd", "passphrase", "secret", "jaas", "token", "credential", "user.info", "private.key"];
 
 /// Who gets the secrets: for another one they have to be given anew.
-const SERVER: &[&str] = &["database.hostname", "database.port", "database.sslmode", "database.sslrootcert"];
+const SERVER: &[&str] = &[
+    "database.hostname",
+    "database.port",
+    "database.sslmode",
+    "database.sslrootcert",
+    "key.converter.schema.registry.url",
+    "value.converter.schema.registry.url",
+];
 
 pub(super) fn is_secret(property: &str) -> bool {
     let property = property.to_ascii_lowercase();
-    SECRET.iter().any(|part| property.contains(part))
+    SECRET.iter().any(|part| property.contains(part)) && !property.ends_with("credentials.source")
 }
 
 /// As it may be shown.
@@ -72,6 +79,12 @@ mod tests {
         assert_eq!(unmasked(shown.clone(), None).unwrap_err().status, 400);
         let elsewhere = Properties::from_iter(shown.into_iter().chain([("database.hostname".into(), "b".into())]));
         assert_eq!(unmasked(elsewhere, Some(&kept)).unwrap_err().status, 400);
+        // Nor is a registry's login sent to another one.
+        let (url, login) = ("value.converter.schema.registry.url", "value.converter.basic.auth.user.info");
+        let kept = config(&[("database.hostname", "a"), (url, "https://r"), (login, "me:s3cret")]);
+        let elsewhere = config(&[("database.hostname", "a"), (url, "https://other"), (login, HIDDEN)]);
+        assert_eq!(unmasked(masked(&kept), Some(&kept)).unwrap(), kept);
+        assert_eq!(unmasked(elsewhere, Some(&kept)).unwrap_err().status, 400);
     }
 
     #[test]
@@ -81,7 +94,13 @@ mod tests {
         {
             assert!(is_secret(name), "{name}");
         }
-        for name in ["database.user", "slot.name", "column.exclude.list", "message.key.columns"] {
+        for name in [
+            "database.user",
+            "slot.name",
+            "column.exclude.list",
+            "message.key.columns",
+            "key.converter.basic.auth.credentials.source",
+        ] {
             assert!(!is_secret(name), "{name}");
         }
     }

@@ -51,11 +51,17 @@ enum Member {
 impl AvroWriter {
     /// `Schema`: it is no schema of Avro, or one that needs itself.
     pub fn of(schema: &str) -> Result<AvroWriter> {
+        AvroWriter::among(&[], schema)
+    }
+
+    /// The same of a schema that names types of others, each of these behind those that it needs itself.
+    pub fn among(others: &[&str], schema: &str) -> Result<AvroWriter> {
         let broken =
             || Error::schema("it is no schema of Avro that can be read: one that needs itself, or too large a one");
-        let schema = serde_json::from_str(schema).map_err(|_| broken())?;
-        let wire = Wire::of(&schema).ok_or_else(broken)?;
-        let connect = to_connect(&schema).ok_or_else(broken)?;
+        let parsed = |text: &str| serde_json::from_str(text).map_err(|_| broken());
+        let (others, schema) = (others.iter().map(|text| parsed(text)).collect::<Result<Vec<_>>>()?, parsed(schema)?);
+        let wire = Wire::among(&others, &schema).ok_or_else(broken)?;
+        let connect = to_connect(&others, &schema).ok_or_else(broken)?;
         let is_position = connect["name"] == "tidewire.Position";
         let steps = steps(&wire);
         Ok(AvroWriter { wire, connect: connect.to_string().into_bytes(), steps, is_position })

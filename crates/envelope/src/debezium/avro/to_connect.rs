@@ -4,9 +4,13 @@ use serde_json::{json, Map, Value};
 use std::collections::HashMap;
 
 /// Connect's schema of one of Avro, as its JsonConverter would write it: what `from_connect` made, and what others write. None: it is no
-/// schema. `schema` was found to be of bearable size (`Wire::of`).
-pub fn to_connect(schema: &Value) -> Option<Value> {
-    Undoing { names: HashMap::new() }.of(schema, "")
+/// schema. `schema` was found to be of bearable size (`Wire::among`), and may name types of `others`.
+pub fn to_connect(others: &[Value], schema: &Value) -> Option<Value> {
+    let mut undoing = Undoing { names: HashMap::new() };
+    for other in others {
+        undoing.of(other, "")?;
+    }
+    undoing.of(schema, "")
 }
 
 struct Undoing {

@@ -29,7 +29,16 @@ const DEEPEST: usize = 64;
 impl Wire {
     /// None: it is no schema, one that needs itself, or too large a one.
     pub fn of(schema: &Value) -> Option<Wire> {
-        Reading { names: HashMap::new(), left: LARGEST }.of(schema, "", 0)
+        Wire::among(&[], schema)
+    }
+
+    /// The same of one that may name types of the schemas before it, each of which may name those of the ones before.
+    pub fn among(others: &[Value], schema: &Value) -> Option<Wire> {
+        let mut reading = Reading { names: HashMap::new(), left: LARGEST };
+        for other in others {
+            reading.of(other, "", 0)?;
+        }
+        reading.of(schema, "", 0)
     }
 
     /// The branch that isn't null, and the number of the one that is; of no union: itself.
@@ -295,6 +304,8 @@ mod tests {
             ("z".to_string(), Wire::Array(Box::new(fixed()))),
         ];
         assert_eq!(Wire::of(&schema), Some(Wire::Record(fields)));
+        let own = json!({"type": "record", "name": "b.S", "fields": [{"name": "f", "type": "a.F"}]});
+        assert_eq!(Wire::among(&[schema, own], &json!("b.S")), Some(Wire::Record(vec![("f".to_string(), fixed())])));
         let endless = json!({"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]});
         assert_eq!(Wire::of(&endless), None);
         // Each record twice in the next one.

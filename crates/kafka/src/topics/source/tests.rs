@@ -7,6 +7,7 @@ use tidewire_connector::Budget;
 use tidewire_envelope::debezium::Modes;
 
 mod ours;
+mod rows;
 
 fn source() -> TopicsSource {
     TopicsSource::new(config())
