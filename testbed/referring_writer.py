@@ -17,7 +17,8 @@ brokers, prefix, registry = sys.argv[1:]
 client = SchemaRegistryClient({"url": registry})
 producer = Producer({"bootstrap.servers": brokers})
 topics = [f"{prefix}.public.{name}" for name in ("in_avro", "in_protobuf", "in_json")] + [f"{prefix}.mixed"]
-made = AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(topic, 1, 1) for topic in topics])
+admin = AdminClient({"bootstrap.servers": brokers})
+made = admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
 for done in made.values():
     done.result(30)
 

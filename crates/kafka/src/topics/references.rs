@@ -1,7 +1,7 @@
 //! A registered schema with those that it refers to, and with what these refer to.
 
 use crate::registry::{refused, Ask};
-use serde_json::{json, Value};
+use serde_json::Value;
 use std::collections::HashSet;
 use tidewire_change::{topic, Result};
 
@@ -84,6 +84,7 @@ fn of(answer: &Value) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::sync::Arc;
 
     fn reference(name: &str, version: u32) -> Value {
