@@ -87,7 +87,9 @@ impl Decoder {
         let row = self.fields(payload, &mut slots).and_then(|added| {
             let is_new = matches!(op, Op::Create | Op::Read) && !is_moved;
             let absent = if matches!(op, Op::Create | Op::Read) { self.terms.absent } else { Absent::Unchanged };
-            let says = RowSays { ours: false, whole: true, absent, is_new };
+            // A row that goes has what the log told of it: without full identity its key, and anything else in the other columns.
+            let whole = op != Op::Delete || self.schema.identity == Identity::Full;
+            let says = RowSays { ours: false, whole, absent, is_new };
             self.take_row(payload, &slots, &added.notes, says)
         });
         self.after = slots;

@@ -19,8 +19,14 @@ pub(super) fn numbers_fit(schema: &Schema, row: &Row) -> Result<()> {
             false => digits.iter().take_while(|byte| **byte == b'0').count(),
         };
         let is_number = digits.first().is_some_and(u8::is_ascii_digit);
-        let fraction = (fraction.len() - zeros(fraction, true)) as i64;
-        let whole = (whole.len() - zeros(whole, false)) as i64;
+        let fraction = &fraction[..fraction.len() - zeros(fraction, true)];
+        let whole = match whole.len() - zeros(whole, false) {
+            // Of a scale beyond the precision the first digits behind the point are zeros, too.
+            0 if fraction.is_empty() => i64::MIN,
+            0 => -(zeros(fraction, false) as i64),
+            digits => digits as i64,
+        };
+        let fraction = fraction.len() as i64;
         if is_number && (fraction > i64::from(*scale).max(0) || whole > i64::from(*precision) - i64::from(*scale)) {
             let what = format!("column `{}` holds a number that {} can't", column.name, column.ty.name);
             return Err(Error::malformed(what).hint("tell its type as it is at the source").on_table(&schema.table));
@@ -56,17 +62,26 @@ mod tests {
 
     #[test]
     fn a_number_with_more_digits_than_its_column_is_refused_and_zeros_are_none() {
-        let kind = Kind::Numeric { precision_scale: Some((5, 2)) };
-        let ty = Type { kind, name: "numeric(5,2)".into(), builtin: true };
-        let columns = vec![Column { name: "n".into(), ty, attribute: 0 }];
-        let (table, key) = (TableName::new("s", "t"), Key::WholeRow);
-        let schema = Schema { table, columns, key, identity: Identity::Full, source_id: 1 };
-        let fits = |text: &str| numbers_fit(&schema, &Row::from_datums([Datum::Text(text.as_bytes())])).is_ok();
+        let fits = |precision_scale: (u16, i16), text: &str| {
+            let kind = Kind::Numeric { precision_scale: Some(precision_scale) };
+            let ty = Type { kind, name: "numeric".into(), builtin: true };
+            let columns = vec![Column { name: "n".into(), ty, attribute: 0 }];
+            let (table, key) = (TableName::new("s", "t"), Key::WholeRow);
+            let schema = Schema { table, columns, key, identity: Identity::Full, source_id: 1 };
+            numbers_fit(&schema, &Row::from_datums([Datum::Text(text.as_bytes())])).is_ok()
+        };
         for fine in ["1", "-999.99", "0001.50000", "NaN", "0", "-Infinity"] {
-            assert!(fits(fine), "{fine}");
+            assert!(fits((5, 2), fine), "{fine}");
         }
         for bad in ["1000", "1.001", "-1000.00"] {
-            assert!(!fits(bad), "{bad}");
+            assert!(!fits((5, 2), bad), "{bad}");
         }
+        for fine in ["0.00999", "-0.00001", "0.00000", "0"] {
+            assert!(fits((3, 5), fine), "{fine}");
+        }
+        for bad in ["0.01", "1", "0.000001"] {
+            assert!(!fits((3, 5), bad), "{bad}");
+        }
+        assert!(fits((5, -2), "1200000") && !fits((5, -2), "12000000"));
     }
 }
