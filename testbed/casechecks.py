@@ -43,6 +43,10 @@ def compare(what, columns, expected, got):
     if expected != got:
         missing = [r for r in expected if r not in got][:4]
         extra = [r for r in got if r not in expected][:4]
+        # One that is there otherwise stands beside what it should be.
+        twins = [r for r in extra if r[0] == missing[0][0]] if missing else []
+        if len(twins) == 1:
+            missing, extra = missing[:1], twins
         raise AssertionError("%s differs: %d rows at the source, %d in the copy; %s\n%s"
                              % (what, len(expected), len(got), ", ".join(columns)[:200], difference(columns, missing, extra)))
 

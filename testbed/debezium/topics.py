@@ -1,7 +1,7 @@
 """What a real Debezium writes into topics is applied to a Delta table and a PostgreSQL replica, and both copies must be what the source has. One connector's
 messages are written by several converters, each into topics of its own, as workers of Connect would: JSON with schemas and without, Confluent's AvroConverter
 and ProtobufConverter through `tidewire registry`, and rows behind ExtractNewRecordState. `topics.py --binary B [--only FORM,FORM]`."""
-import argparse, concurrent.futures, json, os, shutil, signal, subprocess, sys, tempfile, threading, time
+import argparse, concurrent.futures, json, os, shutil, signal, subprocess, sys, tempfile, threading, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -168,6 +168,11 @@ def write(binary, pg, broker, folder, registry, forms, ours):
     k = connect(pg.url("shop")).cursor()
     k.execute(SETUP)
     broker.tell(["topic %s.public.%s 1" % (form[0], table) for form in forms + ours for table in TABLES])
+    for name, converter, _, _, unwrap in forms + ours:
+        if converter == PROTOBUF and unwrap:
+            # Its converter numbers fields as they come: a new column takes the number of what the transform adds behind it, and a registry refuses that.
+            asked = urllib.request.Request("%s/config/%s.public.whole-value" % (registry, name), b'{"compatibility": "NONE"}', {"Content-Type": "application/json"}, method="PUT")
+            urllib.request.urlopen(asked).close()
     connector = Connector(folder, pg.port, "shop", broker.address, described(forms, registry)) if forms else None
     where = os.path.join(folder, "ours")
     os.mkdir(where)

@@ -59,6 +59,7 @@ impl TopicsSource {
                 }
                 match self.record(record, &mut work.out) {
                     Ok(()) => {}
+                    Err(Refusal::Untold) => return Step::Ask,
                     Err(refusal) => {
                         let may_ask = self.config.definitions.is_some()
                             && may_be_outdated(&refusal)
@@ -79,6 +80,7 @@ impl TopicsSource {
         match self.alone(record, refusal) {
             Refusal::Unknown(table) => self.park(record, unknown(&table)),
             Refusal::Topic(why) => self.park(record, why),
+            Refusal::Untold => self.park(record, "nobody was asked what its columns are".to_string()),
             Refusal::Bad(error) => {
                 let (topic, partition, offset) = (record.topic.to_string(), record.partition, record.offset);
                 let reason = error.to_string();
@@ -177,27 +179,36 @@ impl TopicsSource {
         let mut glance = Glance::of(&json, self.config.unwrapped)?;
         glance.schema = match &part.writer {
             Writer::Avro(writer) => Some(writer.connect()),
-            Writer::Protobuf(writer) => self.schema_of(record, writer, &glance),
+            Writer::Protobuf(writer) => self.schema_of(record, writer, &glance)?,
             Writer::Json => glance.schema,
         };
         self.looked_at(record, key, glance, None, out)
     }
 
     /// Protobuf tells no time from a number, unless we wrote it: where a table's columns were given, these say it.
-    fn schema_of<'w>(&mut self, record: &Record, writer: &'w ProtobufWriter, glance: &Glance<'_>) -> Option<&'w [u8]> {
-        let What::Change(_) = glance.what else { return Some(writer.connect()) };
+    fn schema_of<'w>(
+        &mut self,
+        record: &Record,
+        writer: &'w ProtobufWriter,
+        glance: &Glance<'_>,
+    ) -> Result<Option<&'w [u8]>, Refusal> {
+        let What::Change(_) = glance.what else { return Ok(Some(writer.connect())) };
         let table = self.table_of(record, &glance.facts);
         if writer.hides_nulls() {
             self.note(&table, HIDDEN);
         }
         if writer.tells_types() {
-            return Some(writer.connect());
+            return Ok(Some(writer.connect()));
         }
         if self.tables.is_given(&table) {
-            return None;
+            return Ok(None);
+        }
+        // Nothing would be refused that makes somebody ask.
+        if self.config.definitions.is_some() && self.asked_for.insert(table.clone()) {
+            return Err(Refusal::Untold);
         }
         self.note(&table, BARE);
-        Some(writer.connect())
+        Ok(Some(writer.connect()))
     }
 
     /// `writer`: whose rows are Avro.

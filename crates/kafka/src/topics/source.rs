@@ -38,6 +38,8 @@ pub struct TopicsSource {
     pub(super) work: Option<Work>,
     marks: Vec<Mark>,
     pub(super) asked: Option<Instant>,
+    /// Tables that were asked for by their names, whatever came of it.
+    pub(super) asked_for: BTreeSet<TableName>,
     /// The definitions are being asked for.
     asking: Option<BoxFuture<'static, Result<Vec<Arc<Schema>>>>>,
     /// They were asked for and not told: nothing is read before they are.
@@ -81,6 +83,7 @@ impl TopicsSource {
             work: None,
             marks: Vec::new(),
             asked: None,
+            asked_for: BTreeSet::new(),
             asking: None,
             is_owed: false,
             parked: BTreeMap::new(),

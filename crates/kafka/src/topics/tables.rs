@@ -67,6 +67,8 @@ pub(super) enum Refusal {
     Unknown(TableName),
     /// Nothing of its topic can be read as it is asked for; why.
     Topic(String),
+    /// Somebody who may know the table was not asked for it yet.
+    Untold,
     /// This message alone.
     Bad(Error),
 }
@@ -399,7 +401,7 @@ pub(super) fn unknown(table: &TableName) -> String {
 pub(super) fn may_be_outdated(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Unknown(_) => true,
-        Refusal::Topic(_) => false,
+        Refusal::Topic(_) | Refusal::Untold => false,
         Refusal::Bad(error) => error.kind() == ErrorKind::Schema,
     }
 }
