@@ -24,11 +24,11 @@ import org.apache.kafka.connect.storage.Converter;
 /**
  * What a Debezium connector puts into Kafka by a worker's converters and transform: `Topics PROPERTIES BROKERS FORMS` runs an embedded engine and writes
  * each message once for each form, as a worker would. FORMS is a JSON file: `name` (in place of the topics' prefix), `converter` (its class),
- * `properties` (of the converter), `unwrap` (properties of ExtractNewRecordState; left out: it isn't used). Prints how many changes are in the topics, whenever
+ * `properties` (of the converter), `unwrap` (properties of ExtractNewRecordState; left out: it isn't used), `tables` (by name). Prints how many changes are in the topics, whenever
  * there are more, and ends with standard input.
  */
 public class Topics {
-    record Form(String name, Converter keys, Converter values, ExtractNewRecordState<SourceRecord> unwrap) {}
+    record Form(String name, Converter keys, Converter values, ExtractNewRecordState<SourceRecord> unwrap, List<String> tables) {}
 
     static final JsonConverter HEADERS = new JsonConverter();
     static int changes;
@@ -89,7 +89,9 @@ public class Topics {
             unwrap = new ExtractNewRecordState<>();
             unwrap.configure(texts(of.get("unwrap")));
         }
-        return new Form(of.get("name").asText(), keys, values, unwrap);
+        List<String> tables = new ArrayList<>();
+        of.get("tables").forEach(table -> tables.add(table.asText()));
+        return new Form(of.get("name").asText(), keys, values, unwrap, tables);
     }
 
     static Map<String, String> texts(JsonNode of) {
@@ -110,6 +112,9 @@ public class Topics {
 
     static void write(SourceRecord told, List<Form> forms, KafkaProducer<byte[], byte[]> producer) {
         for (Form form : forms) {
+            if (!form.tables.contains(told.topic().substring(told.topic().lastIndexOf('.') + 1))) {
+                continue;
+            }
             // A converter may have read them to their ends.
             rewind(told.key());
             rewind(told.value());

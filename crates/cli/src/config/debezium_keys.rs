@@ -28,7 +28,7 @@ pub const SOURCE_DEBEZIUM: &[Key] = &[
     key(
         "tables_from",
         Kind::Secret,
-        "A PostgreSQL database that has the tables, as in source.postgres.url: where messages carry no schemas, its columns are theirs. \
+        "A PostgreSQL database that has the tables, as in source.postgres.url: where messages carry no schemas (or Protobuf's, which tell no types), its columns are theirs. \
          It is asked again when a message has a column that isn't known.",
     ),
     key(

@@ -48,8 +48,12 @@ async fn changes(source: &mut TopicsSource, schemas: [Value; 2], rows: Vec<(Vec<
     let records = rows.into_iter().enumerate().map(record).collect();
     let raw = Raw { records, found: vec![("s.public.t".into(), None)], ..Raw::default() };
     let mut work = Work { raw, at: 0, out: ChangeBatch::default(), has_credit: false };
-    while let Step::Fetch(reference) = source.step(&mut work) {
-        source.fetch(reference).await.unwrap();
+    loop {
+        match source.step(&mut work) {
+            Step::Fetch(reference) => source.fetch(reference).await.unwrap(),
+            Step::Ask => source.ask().await.unwrap(),
+            Step::Done => break,
+        }
     }
     assert!(work.out.rejected.is_empty() && source.parked.is_empty(), "{:?}", work.out.rejected);
     let cell = |datum: Datum<'_>| match datum {
@@ -91,4 +95,27 @@ async fn rows_alone_are_read_by_their_schemas_and_deletes_of_every_form_are_dele
         let mut by_schema = source();
         assert_eq!(changes(&mut by_schema, schemas, rows()).await, told);
     }
+}
+
+#[tokio::test]
+async fn who_knows_a_tables_columns_is_asked_before_its_first_row_in_protobuf() {
+    let file =
+        r#"syntax = "proto3"; message Key { int64 id = 1; } message Value { int64 id = 1; optional int64 name = 2; }"#;
+    let answer = json!({"schema": file, "schemaType": "PROTOBUF"});
+    let times = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let (counts, mut tables) = (times.clone(), of_t(config()).config.tables);
+    let of = Arc::make_mut(&mut tables[0]);
+    of.columns[1].ty = Type { kind: Kind::Timestamp, name: "timestamp without time zone".into(), builtin: true };
+    let row = |id: u8| (vec![0, 0, 0, 0, 1, 0, 8, id], vec![0, 0, 0, 0, 2, 2, 2, 8, id, 16, 1]);
+    for (known, name) in [(tables, "1970-01-01 00:00:00.000001"), (Vec::new(), "1")] {
+        let (mut source, counts) = (source(), counts.clone());
+        source.config.definitions = Some(Arc::new(move || {
+            counts.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let known = known.clone();
+            Box::pin(async { Ok(known) })
+        }));
+        let told = changes(&mut source, [answer.clone(), answer.clone()], vec![row(1), row(2)]).await;
+        assert_eq!(told, [format!("u 1 {name}"), format!("u 2 {name}")]);
+    }
+    assert_eq!(times.load(std::sync::atomic::Ordering::SeqCst), 2, "once each");
 }
