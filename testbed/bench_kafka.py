@@ -5,8 +5,9 @@
 
 capture   W1 (see bench.py) waits in a slot: `tidewire capture` (JSON without schemas, acks=all, a transaction an append, lz4) into a broker
           on this machine, beside Debezium 3.6's embedded engine with Kafka's own producer (acks=all, idempotent, lz4).
-latency   2,000 single-row transactions/s for 20 s with synchronous_commit=on: the commit's time -> a consumer of Kafka's own client that
-          reads what is committed; with transactions and without, beside Debezium (which has none) at poll.interval.ms=1.
+latency   2,000 single-row transactions/s for 30 s with synchronous_commit=on: the commit's time -> a consumer of Kafka's own client that
+          reads what is committed; with transactions and without, beside Debezium (which has none) at poll.interval.ms=1. The first 10 s,
+          in which the JVMs of broker, consumer and Debezium warm up, aren't counted.
 deliver   as many changes of 8 tables on the bus, in our own form: two `tidewire deliver` processes of one group into a lake, the rate of both;
           then one of them is killed under 200 transactions/s over all tables: how long its tables had no commit.
 Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
@@ -100,7 +101,7 @@ class KafkaBench(Bench):
             "events/s beside Debezium": "%.1f" % (middle(theirs, 0) / middle(ours, 0)),
             "memory beside Debezium": "1/%.1f" % (middle(theirs, 2) / middle(ours, 2))})
 
-    def ticks(self, seconds=20, a_second=2000):
+    def ticks(self, seconds=30, a_second=2000):
         """Single-row transactions at a steady rate; how many."""
         c = self.pg.connect("bench")
         k, began, n = c.cursor(), time.time(), 0
@@ -114,7 +115,7 @@ class KafkaBench(Bench):
 
     def consumed(self, paths, topic, capturing):
         """Drives the ticks beside a consumer; (rate, p50, p99, maximum in ms, CPU seconds of the capturing process meanwhile)."""
-        consumer = subprocess.Popen(["java", "-cp", paths, "Latency", self.kafka.address, topic, "40000"], stdout=subprocess.PIPE,
+        consumer = subprocess.Popen(["java", "-cp", paths, "Latency", self.kafka.address, topic, "20000", "40000"], stdout=subprocess.PIPE,
                                     stderr=subprocess.DEVNULL, text=True)
         assert consumer.stdout.readline().strip() == "ready", "the consumer failed"
         cpu = lambda: sum(int(x) for x in open("/proc/%d/stat" % capturing.pid).read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
@@ -152,7 +153,7 @@ class KafkaBench(Bench):
             java.wait()
         for name, f in (("a Kafka transaction an append (default)", ours), ("exactly_once: false", plain), ("Debezium", theirs)):
             self.report("latency, " + name, {"transactions/s": "%.0f" % f[0], "commit to consumer p50 ms": "%.1f" % f[1], "p99 ms": "%.1f" % f[2],
-                                             "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 20 * 100)})
+                                             "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 30 * 100)})
 
 
     def member(self, config):

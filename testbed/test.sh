@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOME/.cache/tidewire/target}
 export TIDEWIRE_PYTHON=${TIDEWIRE_PYTHON:-$HOME/.cache/tidewire/venv/bin/python}
-log=$(mktemp) others=$(mktemp)
-trap 'rm -f "$log" "$others"' EXIT
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 passed=0 failed=0 skipped=0 parts_failed=()
 part() { # name, command …
@@ -25,17 +25,7 @@ part() { # name, command …
   echo "--- $name: $p passed, $f failed, $s skipped, $((SECONDS - began)) s"
 }
 
-# Tests of the whole program wait for servers most of the time: the crates' own run beside them, and are told behind them.
-tests() {
-  local code=0
-  cargo test --workspace --no-run || return
-  cargo test --workspace --exclude tidewire-cli --no-fail-fast > "$others" 2>&1 &
-  cargo test -p tidewire-cli --no-fail-fast || code=$?
-  wait $! || code=$?
-  cat "$others"
-  return "$code"
-}
-part cargo tests
+part cargo "$TIDEWIRE_PYTHON" testbed/tests.py
 cargo build --quiet -p tidewire-cli --bins --example redeliver
 binary=$CARGO_TARGET_DIR/debug/tidewire
 part cases "$TIDEWIRE_PYTHON" testbed/cases.py --binary "$binary"

@@ -33,6 +33,7 @@ mod lives;
 mod making;
 mod merge;
 mod names;
+mod pace;
 mod producer;
 mod promised;
 mod protobuf;

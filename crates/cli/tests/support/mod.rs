@@ -208,6 +208,11 @@ impl Drop for Running {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+            if std::thread::panicking() {
+                let said = self.errors();
+                let lines: Vec<&str> = said.lines().collect();
+                eprintln!("process {} said last:\n{}", child.id(), lines[lines.len().saturating_sub(30)..].join("\n"));
+            }
         }
     }
 }

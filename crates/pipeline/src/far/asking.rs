@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// An ask is repeated after this, and given up after so many times.
 const AGAIN: Duration = Duration::from_secs(2);
 const TIMES: u32 = 10;
+/// Whoever captures may take so long to open its source: another one may still hold it.
+const OPENING: Duration = Duration::from_secs(60);
 
 /// The source of another process.
 pub(crate) struct Far {
@@ -62,20 +64,33 @@ impl Far {
             waiting.asked += 1;
             format!("{}-{}", waiting.name, waiting.asked)
         };
-        for _ in 0..TIMES {
+        let (began, mut unheard) = (Instant::now(), 0);
+        let error = loop {
             let (answered, answer) = oneshot::channel();
             locked(&self.waiting).answers.insert(id.clone(), answered);
             say(&shared, &Said::Ask { id: id.clone(), what: what.clone() }).await?;
             match tokio::time::timeout(AGAIN, answer).await {
-                Ok(Ok(Answer::NotYet)) => tokio::time::sleep(LOOK).await,
+                Ok(Ok(Answer::NotYet)) if began.elapsed() > OPENING => break self.not_open(),
+                Ok(Ok(Answer::NotYet)) => {
+                    unheard = 0;
+                    tokio::time::sleep(LOOK).await;
+                }
                 Ok(Ok(Answer::Failed(error))) => return Err(error.into()),
                 Ok(Ok(answer)) => return Ok(answer),
                 // Nobody has heard it, or the answer is lost.
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Err(_)) | Err(_) if unheard + 1 < TIMES => unheard += 1,
+                Ok(Err(_)) | Err(_) => break nobody(),
             }
-        }
+        };
         locked(&self.waiting).answers.remove(&id);
-        Err(nobody())
+        Err(error)
+    }
+
+    fn not_open(&self) -> Error {
+        let waiting = self.standing().and_then(|standing| standing.source.waiting);
+        let why = waiting.map(|why| format!(": {why}")).unwrap_or_default();
+        Error::unavailable(format!("the process that captures is heard on the bus, but its source isn't open{why}"))
+            .hint("see what that process says: `tidewire status` beside it, or its log")
     }
 }
 

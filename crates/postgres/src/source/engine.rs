@@ -13,6 +13,7 @@ use super::resume::{self, Place, Plan};
 use super::shared::{Request, Shared, Wish};
 use super::stream::{Context, Next, Stream};
 use super::tables::{Table, Tables};
+use super::timers::Timers;
 use super::watch::Reread;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,36 +83,6 @@ impl Batch {
     }
 }
 
-pub(super) struct Timers {
-    pub heartbeat: Instant,
-    pub snapshot: Instant,
-    pub catalog: Instant,
-    pub slot: Instant,
-    pub status: Instant,
-    /// The last checkpoint, and the LSN that it let go.
-    pub checkpoint: Instant,
-    pub checkpoint_lsn: u64,
-    /// The stream is held for a keyless table until then; after that it runs until the other.
-    pub hold_until: Instant,
-    pub hold_again: Instant,
-}
-
-impl Timers {
-    pub fn new(now: Instant) -> Timers {
-        Timers {
-            heartbeat: now,
-            snapshot: now,
-            catalog: now,
-            slot: now,
-            status: now,
-            checkpoint: now,
-            checkpoint_lsn: 0,
-            hold_until: now,
-            hold_again: now,
-        }
-    }
-}
-
 enum Event {
     Chunk(Option<Result<Received>>),
     Report(Option<(usize, u64, Report)>),
@@ -121,22 +92,21 @@ enum Event {
 }
 
 impl Engine {
-    /// Runs until the batches aren't taken any more, or something breaks: the error is the last that comes out. `is_new`: nothing was ever
-    /// told of this log.
-    pub async fn run(mut self, is_new: bool) {
-        if let Err(error) = self.work(is_new).await {
+    /// Runs until the batches aren't taken any more, or something breaks: the error is the last that comes out.
+    pub async fn run(mut self) {
+        if let Err(error) = self.work().await {
             let _ = self.wires.batches.send(Err(error)).await;
         }
         self.shared.connect(None);
     }
 
-    async fn work(&mut self, is_new: bool) -> Result<()> {
-        // The place comes before all that is told from it. Without it a start after a crash would begin another log, in which nothing
-        // says what became of the rows that were told by then.
-        if is_new && !self.flush().await? {
-            return Ok(());
-        }
+    async fn work(&mut self) -> Result<()> {
         loop {
+            // Place and plan come before all that is told by them. Without the place a start after a crash would begin another log;
+            // without the plan it wouldn't know that a copy was emptied, or got rows of a table that had its name for a while.
+            if self.reads.is_untold && self.may_checkpoint() && !self.flush().await? {
+                return Ok(());
+            }
             self.schedule()?;
             if self.has_output() && (self.batch.bytes >= BATCH_BYTES || self.is_drained()) {
                 if !self.flush().await? {
@@ -173,7 +143,8 @@ impl Engine {
         tokio::select! {
             chunk = self.wires.chunks.recv(), if !holds => Event::Chunk(chunk),
             report = self.wires.reports.recv(), if is_between => Event::Report(report),
-            answer = self.wires.answers.recv() => Event::Answer(answer),
+            // A look at the catalog may change what is told of the next row: not inside a transaction, unless the log asks for it.
+            answer = self.wires.answers.recv(), if is_between => Event::Answer(answer),
             request = self.wires.requests.recv() => Event::Request(request),
             () = tokio::time::sleep_until(tick) => Event::Tick,
         }
@@ -291,9 +262,7 @@ impl Engine {
             }
         };
         let Ok(room) = room else { return Ok(false) };
-        // A keyless table is emptied and filled as one: nobody sees it half full.
-        let is_between = self.stream.transaction.is_none() && !self.reads.is_reading_keyless();
-        let checkpoint = is_between.then(|| self.checkpoint());
+        let checkpoint = self.may_checkpoint().then(|| self.checkpoint());
         let announced = self.announced();
         let batch = std::mem::take(&mut self.batch);
         room.send(Ok(ChangeBatch {
@@ -332,8 +301,14 @@ impl Engine {
         let _ = request.answer.send(done);
     }
 
+    /// Between two transactions. A keyless table is emptied and filled as one: nobody sees it half full.
+    fn may_checkpoint(&self) -> bool {
+        self.stream.transaction.is_none() && !self.reads.is_reading_keyless()
+    }
+
     fn checkpoint(&mut self) -> Checkpoint {
         self.place.unseen = self.reads.unseen();
+        self.reads.is_untold = false;
         if std::mem::take(&mut self.reads.dirty) {
             self.plan = resume::encode_plan(&self.plan());
         }

@@ -45,6 +45,7 @@ mod start;
 mod stream;
 mod tables;
 mod takeover;
+mod timers;
 mod watch;
 
 pub use config::Config;

@@ -22,7 +22,7 @@ impl Engine {
         let now = Instant::now();
         self.ask_what_is_due(now);
         self.carry_out(now);
-        if self.stream.transaction.is_none() {
+        if self.stream.transaction.is_none() && !self.reads.is_untold {
             let mut placed = Placed::default();
             self.reads.truncates(&self.tables, self.here(), &mut placed);
             self.hold(now, &mut placed);
@@ -158,7 +158,7 @@ impl Engine {
         let before = schemas(self);
         let published = std::mem::take(&mut look.published);
         for happening in self.tables.look(look) {
-            self.reads.dirty = true;
+            (self.reads.dirty, self.reads.is_untold) = (true, true);
             match happening {
                 Happening::Added(oid) => tracing::info!(oid, "a table joins"),
                 Happening::Gone(oid) => self.reads.forget(oid),
@@ -200,9 +200,8 @@ impl Engine {
     pub(super) async fn relation(&mut self, relation: RelationMessage) -> Result<()> {
         let name = tidewire_change::TableName::new(&*relation.schema, &*relation.name);
         let follows = self.shared.config.follows(&name);
-        let table = self.tables.table_of(relation.oid).and_then(|oid| self.tables.by_oid.get(&oid));
-        let is_renamed = table.is_some_and(|t| t.def.root.oid == relation.oid && t.def.table() != name);
-        if self.tables.bind(&relation, follows) && table_known(self, relation.oid) && !is_renamed {
+        if self.tables.bind(&relation, follows) && table_known(self, relation.oid) && !self.is_renamed(&relation, &name)
+        {
             return Ok(());
         }
         // What is on its way may be older than the message.
@@ -216,8 +215,20 @@ impl Engine {
         }
         if !self.tables.bind(&relation, follows) && follows {
             self.read_what_was_between(&relation, &name);
+        } else if follows && self.is_renamed(&relation, &name) {
+            // Who had this name may have been told of under it, by a life that ended before its checkpoint: to whom it belongs now, the
+            // copy may hold the other's rows.
+            let bearer = self.tables.by_oid.iter().find(|(_, table)| table.def.table() == name);
+            if let Some((oid, true, is_done)) = bearer.map(|(oid, table)| (*oid, table.is_published, table.is_done)) {
+                self.reads.reread(oid, Reread::Reset, is_done);
+            }
         }
         Ok(())
+    }
+
+    /// The log calls a table otherwise than the catalog.
+    fn is_renamed(&self, relation: &RelationMessage, name: &tidewire_change::TableName) -> bool {
+        self.tables.by_oid.get(&relation.oid).is_some_and(|table| table.def.table() != *name)
     }
 
     /// The log has a relation as the catalog doesn't show it any more: altered again since, or another table that had the name

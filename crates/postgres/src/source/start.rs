@@ -3,7 +3,7 @@
 use super::admin::{self, Admin};
 use super::config::Config;
 use super::contract::Promise;
-use super::engine::{Batch, Engine, Timers, Wires};
+use super::engine::{Batch, Engine, Wires};
 use super::placed::gate::Gate;
 use super::placed::keys;
 use super::placed::ledger::TableRead;
@@ -16,6 +16,7 @@ use super::setup::{self, Begin, Opened};
 use super::shared::Shared;
 use super::stream::Stream;
 use super::tables::{Table, Tables};
+use super::timers::Timers;
 use super::watch::Reread;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -89,7 +90,6 @@ impl Running {
 /// `lost`: the log that the checkpoint belongs to is gone, a new one begins above it.
 pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: bool) -> Result<Running> {
     let before = from.as_ref().map(resume::decode).transpose()?;
-    let is_new = from.is_none();
     let checkpoint = from.unwrap_or_default();
     let (begin, plan) = match before {
         None => (Begin::Nothing, None),
@@ -122,7 +122,7 @@ pub(super) async fn start(shared: &Arc<Shared>, from: Option<Checkpoint>, lost: 
         reads.gate = Gate::merge(reads.gate, opened.gate);
         shared.update(|status| status.is_settled = false);
     }
-    Ok(spawn(shared, opened, tables, reads, checkpoint, is_new))
+    Ok(spawn(shared, opened, tables, reads, checkpoint))
 }
 
 /// What is to be read after a restart: what wasn't done, and what DDL changed meanwhile.
@@ -184,14 +184,7 @@ fn read_what_is_missing(opened: &Opened, tables: &Tables, reads: &mut Reads) {
     }
 }
 
-fn spawn(
-    shared: &Arc<Shared>,
-    opened: Opened,
-    tables: Tables,
-    reads: Reads,
-    checkpoint: Checkpoint,
-    is_new: bool,
-) -> Running {
+fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, checkpoint: Checkpoint) -> Running {
     let config = &shared.config;
     let place = opened.place;
     let below_start = Position::end_of(place.lsn.saturating_add(place.base).saturating_sub(1));
@@ -239,7 +232,7 @@ fn spawn(
         place,
         position: checkpoint.position.max(below_start),
         complete_through: checkpoint.complete_through,
-        batch: Batch { is_due: true, ..Batch::default() },
+        batch: Batch::default(),
         timers: Timers::new(Instant::now()),
         asked: Vec::new(),
         plan: String::new(),
@@ -248,7 +241,7 @@ fn spawn(
     // What the life before had taken in and not made durable isn't known any more.
     shared.update(|status| status.signals = Some(facts));
     shared.connect(Some(requests_in));
-    tasks.push(Task(tokio::spawn(engine.run(is_new))));
+    tasks.push(Task(tokio::spawn(engine.run())));
     Running { batches, confirmed, given: VecDeque::new(), receiver, _tasks: tasks }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidewire_change::TableName;
 use tidewire_connector::{Placed, Selection, Source, What};
 use tidewire_pgwire::Connection;
+use tidewire_postgres::source::Config;
 use tidewire_testbed::Postgres;
 use tokio::task::JoinHandle;
 
@@ -297,4 +298,45 @@ async fn ddl_in_the_middle_of_copying_under_load_ends_in_an_equal_copy() {
     }
     load.end().await;
     follow.settle("public.t").await;
+}
+
+/// A process ends inside a transaction that it has told of in part, by the names of that moment, and tables have traded them back when
+/// the next one looks.
+#[tokio::test]
+async fn tables_that_trade_names_and_trade_them_back_while_nobody_looks_stay_equal_though_nothing_was_confirmed() {
+    let server = server(&[]);
+    server.psql(
+        "CREATE TABLE live (id int PRIMARY KEY, v text); CREATE TABLE stage (id int PRIMARY KEY, v text);
+         CREATE TABLE other (id int PRIMARY KEY, v text);
+         INSERT INTO live SELECT g, 'live' FROM generate_series(1, 9) g;
+         INSERT INTO stage SELECT g, 'stage' FROM generate_series(5, 14) g",
+    );
+    let usual = config(&server, &["public.*"]);
+    // Only the log makes it look at the catalog: inside the transaction, when no checkpoint can tell of it.
+    let mut follow = Follow::start(Config { catalog_poll: Duration::from_secs(3600), ..usual.clone() }).await;
+    follow.settle("public.live").await;
+    follow.settle("public.stage").await;
+    let swap = "ALTER TABLE live RENAME TO old; ALTER TABLE stage RENAME TO live; ALTER TABLE old RENAME TO stage";
+    let was_stage: u64 = follow.value("SELECT 'stage'::regclass::oid::int8").await.parse().unwrap();
+    let trade = format!(
+        "BEGIN; UPDATE live SET v = 'before' WHERE id = 1; {swap}; UPDATE live SET v = 'after' WHERE id = 5;
+         INSERT INTO stage VALUES (30, 'old one'); INSERT INTO other SELECT g, repeat('x', 100) FROM generate_series(1, 50000) g; COMMIT"
+    );
+    follow.execute(&trade).await;
+    let is_told = |batch: &tidewire_connector::ChangeBatch| {
+        let mut schemas = batch.changes.iter().map(|change| &change.schema);
+        schemas.any(|schema| schema.table.name == "live" && schema.source_id == was_stage)
+    };
+    loop {
+        let batch = follow.step_unconfirmed().await;
+        if is_told(&batch) {
+            assert!(batch.checkpoint.is_none(), "it ends inside the transaction");
+            break;
+        }
+    }
+    follow.execute(&format!("BEGIN; {swap}; INSERT INTO live VALUES (40, 'down'); COMMIT")).await;
+    follow.config = usual;
+    follow.crash().await;
+    follow.settle("public.live").await;
+    follow.settle("public.stage").await;
 }

@@ -60,6 +60,8 @@ pub(crate) struct Reads {
     pub signals: Signals,
     /// The checkpoint's plan has to be written anew.
     pub dirty: bool,
+    /// No checkpoint tells yet what is followed and read: nothing may be told that goes by it.
+    pub is_untold: bool,
     pub chunk_bytes: u64,
     next_id: u64,
 }
@@ -80,6 +82,7 @@ impl Reads {
             held: None,
             signals: Signals::default(),
             dirty: true,
+            is_untold: true,
             chunk_bytes,
             next_id: 0,
         }
@@ -166,7 +169,7 @@ impl Reads {
         }
         read.asked &= !read.first && !read.truncate;
         self.list.push(read);
-        self.dirty = true;
+        (self.dirty, self.is_untold) = (true, true);
     }
 
     /// The table is gone, or read anew from the start.
