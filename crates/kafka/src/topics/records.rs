@@ -203,8 +203,8 @@ impl TopicsSource {
         if self.tables.is_given(&table) {
             return Ok(None);
         }
-        // Nothing would be refused that makes somebody ask.
-        if self.config.definitions.is_some() && self.asked_for.insert(table.clone()) {
+        // Nothing would be refused that makes somebody ask. A question may be under way.
+        if self.config.definitions.is_some() && (self.is_owed || self.asked_for.insert(table.clone())) {
             return Err(Refusal::Untold);
         }
         self.note(&table, BARE);
