@@ -49,8 +49,8 @@ impl ProtobufWriter {
     /// Nothing tells NULL from zero or from an empty text: no number or text of its rows is `optional`.
     pub fn hides_nulls(&self) -> bool {
         let row = row_of(&self.message).unwrap_or(&self.message);
-        let is_plain = |field: &&Field| field.label == Label::Plain && !matches!(field.of, Of::Message(_));
-        let may_lack = |field: &Field| field.label == Label::Optional;
+        let is_plain = |field: &&Field| field.label == Label::Plain && !field.of.is_message();
+        let may_lack = |field: &Field| field.label == Label::Optional || matches!(field.of, Of::Wrapped(_));
         row.fields.iter().filter(is_plain).count() > 1 && !row.fields.iter().any(may_lack)
     }
 
@@ -236,7 +236,7 @@ mod tests {
         assert!(writer.json(&value[6..], true, &mut Vec::new()).is_ok());
     }
 
-    fn json(fields: Vec<(&str, Label, Of)>, body: &[u8]) -> Option<String> {
+    fn writer(fields: Vec<(&str, Label, Of)>) -> ProtobufWriter {
         let field = |(at, (name, label, of)): (usize, (&str, Label, Of))| Field {
             name: name.into(),
             number: at as u32 + 1,
@@ -245,7 +245,23 @@ mod tests {
             params: Vec::new(),
         };
         let fields = fields.into_iter().enumerate().map(field).collect();
-        let writer = ProtobufWriter::of(Arc::new(Message { name: "M".into(), fields, reserved: Vec::new() })).unwrap();
+        ProtobufWriter::of(Arc::new(Message { name: "M".into(), fields, reserved: Vec::new() })).unwrap()
+    }
+
+    #[test]
+    fn null_is_told_where_a_field_may_lack_or_stands_in_a_message_of_its_own() {
+        let wrapped = || Of::Wrapped(Box::new(Of::String));
+        let hides = |label, of| writer(vec![("id", Label::Plain, Of::Int64), ("t", label, of)]).hides_nulls();
+        assert!(hides(Label::Plain, Of::String));
+        assert!(!hides(Label::Optional, Of::String) && !hides(Label::Plain, wrapped()));
+        assert!(!hides(Label::Plain, Of::Timestamp), "a key alone");
+        let both =
+            vec![("id", Label::Plain, Of::Int64), ("n", Label::Plain, Of::Int64), ("t", Label::Plain, wrapped())];
+        assert!(!writer(both).hides_nulls());
+    }
+
+    fn json(fields: Vec<(&str, Label, Of)>, body: &[u8]) -> Option<String> {
+        let writer = writer(fields);
         let mut out = Vec::new();
         writer.json(body, false, &mut out).ok()?;
         serde_json::from_slice::<Value>(&out).expect("it is JSON");

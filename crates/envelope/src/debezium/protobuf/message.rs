@@ -114,6 +114,12 @@ impl Of {
         })
     }
 
+    /// One that tells by itself whether it is there.
+    pub(super) fn is_message(&self) -> bool {
+        use Of::*;
+        matches!(self, Message(_) | Map(..) | Decimal(_) | Date | TimeOfDay | Timestamp | Wrapped(_))
+    }
+
     pub(super) fn wire_type(&self) -> WireType {
         match self {
             Of::Fixed64 | Of::Sfixed64 | Of::Double => WireType::Eight,
