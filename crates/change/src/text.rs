@@ -4,6 +4,7 @@
 mod decimal;
 mod float;
 mod time;
+mod wider;
 
 pub use decimal::{canonical_numeric, decimal_text, parse_decimal};
 pub use float::{float4_text, float8_text, parse_float4, parse_float8};
@@ -11,6 +12,7 @@ pub use time::{
     date_text, parse_date, parse_time, parse_timestamp, parse_timestamptz, time_text, timestamp_text, timestamptz_text,
     FIRST_DAY_AD, FIRST_MICROSECOND_AD,
 };
+pub use wider::{is_respelled, respell};
 
 /// Appends `\x` and two lower-case hex digits a byte.
 pub fn bytes_text(bytes: &[u8], out: &mut String) {

@@ -1,5 +1,5 @@
 //! Writes the table's rows anew under another layout, in one commit: readers see the old rows until then and all of them
-//! from then on. A value goes by its text from the old type to the new one; what the new type can't hold is in `_special`
+//! from then on. A value goes by its text from the old type to the new one, as that spells it; what the new type can't hold is in `_special`
 //! until the source's own row comes.
 
 use super::partitions::{Buckets, PartitionedWriter};
@@ -7,11 +7,12 @@ use super::Table;
 use crate::data::{self, Rows, Shape};
 use crate::index::{KeyMap, Place};
 use crate::key::{bucket_of, copy_key, KeyReader};
-use crate::rows::{Decoder, Encoder, Layout, Marks, Stamp, Stamps};
+use crate::rows::{Decoder, Encoder, Layout, Marks, Physical, Stamp, Stamps};
 use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use std::sync::Arc;
-use tidewire_change::{Key, Op, Result, Row};
+use tidewire_change::text::respell;
+use tidewire_change::{Datum, Key, Kind, Op, Result, Row, RowBuilder};
 
 /// A file whose rows are written anew.
 struct Input {
@@ -41,10 +42,43 @@ enum Fate {
 
 struct Conversion {
     decoder: Decoder,
+    /// Columns whose values are spelled otherwise now: the types that they had and have.
+    respelled: Vec<Option<[Kind; 2]>>,
     /// The key is what it was: each row has one, and no two have the same.
     has_same_key: bool,
     /// Copies of equal rows that were met, for tables without a key.
     copies: KeyMap<u32>,
+}
+
+/// For each column that is written.
+fn respelled(layout: &Layout, old: &Layout) -> Vec<Option<[Kind; 2]>> {
+    let now = layout.write_order().into_iter().map(|place| layout.columns[place].physical.clone());
+    let pair = |(source, now): (Option<(String, Physical)>, Physical)| match (source?.1, now) {
+        (Physical::Float, Physical::Double) => Some([Kind::Float32, Kind::Float64]),
+        (Physical::Date, Physical::TimestampNtz) => Some([Kind::Date, Kind::Timestamp]),
+        _ => None,
+    };
+    layout.sources(old).into_iter().zip(now).map(pair).collect()
+}
+
+impl Conversion {
+    fn spelled(&self, row: Row) -> Row {
+        if self.respelled.iter().all(Option::is_none) {
+            return row;
+        }
+        let (mut out, mut text) = (RowBuilder::with_capacity(row.encoded().len() + 64), String::new());
+        for (datum, kinds) in row.columns().zip(&self.respelled) {
+            match (datum, kinds) {
+                (Datum::Text(bytes), Some([from, to])) => {
+                    text.clear();
+                    respell(to, from, &String::from_utf8_lossy(bytes), &mut text);
+                    out.push(Datum::Text(text.as_bytes()));
+                }
+                (datum, _) => out.push(datum),
+            }
+        }
+        out.finish()
+    }
 }
 
 impl Table {
@@ -52,6 +86,7 @@ impl Table {
         self.flush()?;
         let inputs = self.all_files()?;
         let mut conversion = Conversion {
+            respelled: respelled(&layout, &self.layout),
             decoder: Decoder::new(layout.sources(&self.layout)),
             has_same_key: layout.has_key_of(&self.layout),
             copies: KeyMap::default(),
@@ -169,7 +204,7 @@ impl Table {
         let (marks, stamps) = (Marks::of(batch)?, Stamps::of(batch)?);
         let mut read = Vec::with_capacity(batch.num_rows());
         conversion.decoder.rows(batch, |i, row| {
-            read.push((row, stamps.stamp(&marks, i)?));
+            read.push((conversion.spelled(row), stamps.stamp(&marks, i)?));
             Ok(())
         })?;
         let mut kept: Vec<Option<Kept>> = Vec::with_capacity(read.len());

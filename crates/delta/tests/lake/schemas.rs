@@ -123,6 +123,32 @@ async fn a_table_that_changes_its_kind_is_written_anew_in_one_commit_and_old_cha
     }
 }
 
+#[tokio::test]
+async fn a_value_that_a_wider_type_spells_otherwise_is_what_the_database_makes_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::new(folder.path(), "p", "lake");
+    let columns = |real: Kind, day: Kind| {
+        with(vec![column("id", Kind::Int32, 1), column("r", real, 2), column("day", day, 3)], 1)
+    };
+    let narrow = columns(Kind::Float32, Kind::Date);
+    let wide = columns(Kind::Float64, Kind::Timestamp);
+    let mut sink = open(&config).await;
+    let rows = [[Some("1"), Some("0.1"), Some("2026-01-02")], [Some("2"), Some("NaN"), None]];
+    write(&mut sink, &narrow, rows.iter().zip(0..).map(|(r, n)| change(&narrow, Op::Create, 1, n, row(r))).collect())
+        .await;
+    sink.commit(&progress(&narrow, 1, 1)).await.unwrap();
+    let at = Some("2026-01-03 04:05:06");
+    write(&mut sink, &wide, vec![change(&wide, Op::Create, 2, 0, row(&[Some("3"), Some("0.1"), at]))]).await;
+    sink.commit(&progress(&narrow, 2, 2)).await.unwrap();
+    let expected = values(&[
+        &[Some("1"), Some("0.10000000149011612"), Some("2026-01-02 00:00:00")],
+        &[Some("2"), Some("NaN"), None],
+        &[Some("3"), Some("0.1"), at],
+    ]);
+    assert_eq!(inspect(&config, &wide, None).await.0, expected);
+    readers::check(&config, &wide, &expected);
+}
+
 fn comparable(mut rows: Vec<Values>) -> Vec<Values> {
     rows.sort();
     rows

@@ -1,5 +1,6 @@
 //! Does a value, or a type, fit into a column?
 
+use tidewire_change::text::is_respelled;
 use tidewire_change::{Column, Datum, Error, Kind, Result, Row, Schema, TableName};
 
 /// A number with more digits than its column has would be rounded by some sinks.
@@ -35,17 +36,32 @@ pub(super) fn numbers_fit(schema: &Schema, row: &Row) -> Result<()> {
     Ok(())
 }
 
-/// Every value of the second is one of the first, printed alike.
+/// Every value of the second is one of the first.
 pub(super) fn holds(wide: &Kind, narrow: &Kind) -> bool {
+    is_respelled(wide, narrow) || holds_text(wide, narrow)
+}
+
+/// The same, and its text is one that the first takes.
+fn holds_text(wide: &Kind, narrow: &Kind) -> bool {
     use Kind::*;
     match (wide, narrow) {
-        (Int32 | Int64, Int16) | (Int64, Int32) => true,
-        (Numeric { precision_scale: None }, Numeric { .. }) => true,
-        (Numeric { precision_scale: Some((wide, scale)) }, Numeric { precision_scale: Some((narrow, of)) }) => {
-            scale == of && wide >= narrow
+        (Int32 | Int64 | Float32 | Float64, Int16) | (Int64 | Float64, Int32) => true,
+        (Numeric { precision_scale: None }, Numeric { .. } | Int16 | Int32 | Int64) => true,
+        (Numeric { precision_scale: Some(wide) }, Numeric { precision_scale: Some(narrow) }) => {
+            has_room(*wide, *narrow)
         }
+        (Numeric { precision_scale: Some(wide) }, Int16) => has_room(*wide, (5, 0)),
+        (Numeric { precision_scale: Some(wide) }, Int32) => has_room(*wide, (10, 0)),
+        (Numeric { precision_scale: Some(wide) }, Int64) => has_room(*wide, (19, 0)),
+        (Array(wide), Array(narrow)) => holds_text(wide, narrow),
         (wide, narrow) => wide == narrow,
     }
+}
+
+/// Precision and scale: as many digits before the point, and behind it.
+fn has_room((wide, scale): (u16, i16), (narrow, of): (u16, i16)) -> bool {
+    let whole = |precision: u16, scale: i16| i32::from(precision) - i32::from(scale);
+    scale >= of && whole(wide, scale) >= whole(narrow, of)
 }
 
 pub(super) fn retyped(table: &TableName, known: &Column, column: &Column) -> Error {
@@ -59,6 +75,46 @@ pub(super) fn retyped(table: &TableName, known: &Column, column: &Column) -> Err
 mod tests {
     use super::*;
     use tidewire_change::{Identity, Key, Type};
+
+    #[test]
+    fn a_type_holds_another_where_no_value_is_lost() {
+        use Kind::*;
+        let numeric = |precision: u16, scale: i16| Numeric { precision_scale: Some((precision, scale)) };
+        let free = || Numeric { precision_scale: None };
+        let list = |kind: Kind| Array(Box::new(kind));
+        for (wide, narrow) in [
+            (Int32, Int16),
+            (Int64, Int32),
+            (Float32, Int16),
+            (Float64, Int32),
+            (Float64, Float32),
+            (Timestamp, Date),
+            (free(), numeric(5, 2)),
+            (free(), Int64),
+            (numeric(7, 2), numeric(5, 2)),
+            (numeric(8, 4), numeric(5, 2)),
+            (numeric(5, 0), Int16),
+            (numeric(12, 2), Int32),
+            (numeric(19, 0), Int64),
+            (list(Int64), list(Int32)),
+            (Text, Text),
+        ] {
+            assert!(holds(&wide, &narrow), "{wide:?} {narrow:?}");
+            assert!(wide == narrow || !holds(&narrow, &wide), "{narrow:?} {wide:?}");
+        }
+        for (wide, narrow) in [
+            (Float64, Int64),
+            (Float32, Int32),
+            (numeric(6, 3), numeric(5, 1)),
+            (numeric(11, 2), Int32),
+            (numeric(18, 0), Int64),
+            (TimestampTz, Timestamp),
+            (list(Float64), list(Float32)),
+            (Text, Int32),
+        ] {
+            assert!(!holds(&wide, &narrow), "{wide:?} {narrow:?}");
+        }
+    }
 
     #[test]
     fn a_number_with_more_digits_than_its_column_is_refused_and_zeros_are_none() {

@@ -2,7 +2,7 @@
 
 use super::tables::Seen;
 use super::TopicsConfig as Config;
-use tidewire_change::{Change, Column, Error, Identity, Key, Op, Result};
+use tidewire_change::{Change, Column, Error, Identity, Key, Op, Result, TableName};
 use tidewire_envelope::debezium::{has_key, key_names, parts, Decoder, Place};
 use tidewire_flow::change_key;
 
@@ -44,4 +44,11 @@ pub(super) fn key_columns(seen: &Seen<'_>, config: &Config, columns: &[Column]) 
     }
     let payload = seen.key.and_then(parts).map(|(_, payload)| payload)?;
     key_names(payload, config.registry.is_some(), |name| columns.iter().any(|column| column.name == name))
+}
+
+pub(super) fn unknown(table: &TableName) -> String {
+    format!(
+        "its messages carry no schemas, and nothing says what columns {table} has: set source.debezium.tables or \
+         source.debezium.tables_from, or have the connector write schemas (value.converter.schemas.enable=true)"
+    )
 }

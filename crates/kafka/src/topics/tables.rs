@@ -8,6 +8,7 @@ use super::keys::{delete_by_key, in_two, key_columns};
 use super::TopicsConfig as Config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tidewire_change::text::{is_respelled, respell};
 use tidewire_change::{
     Change, Column, Datum, Error, ErrorKind, Identity, Key, Kind, Op, Result, Row, RowBuilder, Schema, TableName,
 };
@@ -45,6 +46,8 @@ struct Reader {
     own: Arc<Schema>,
     /// The table's columns in `own`; none: they are the same.
     map: Option<Vec<Option<usize>>>,
+    /// For each of the table's columns: the type in `own`, where its values are spelled otherwise.
+    spelled: Vec<Option<Kind>>,
 }
 
 /// A message and what was seen of it.
@@ -240,7 +243,7 @@ impl Table {
             None => described.decoder(&own, &config.modes),
         };
         let decoder = decoder.on_terms(terms(config));
-        self.readers.push(Reader { head: schema.to_vec(), writer, decoder, map: None, own });
+        self.readers.push(Reader { head: schema.to_vec(), writer, decoder, map: None, spelled: Vec::new(), own });
         self.mapped();
         Ok(self.readers.len() - 1)
     }
@@ -248,7 +251,7 @@ impl Table {
     fn plain_reader(&mut self, config: &Config) -> usize {
         let own = self.schema.clone();
         let decoder = Decoder::new(&own, &config.modes).on_terms(terms(config));
-        self.readers.push(Reader { head: Vec::new(), writer: 0, decoder, map: None, own });
+        self.readers.push(Reader { head: Vec::new(), writer: 0, decoder, map: None, spelled: Vec::new(), own });
         self.readers.len() - 1
     }
 
@@ -307,6 +310,11 @@ impl Table {
                 && reader.own.columns.iter().zip(&self.schema.columns).all(|(a, b)| a.name == b.name);
             let place = |column: &Column| reader.own.column(&column.name).map(|(index, _)| index);
             reader.map = (!same).then(|| self.schema.columns.iter().map(place).collect());
+            let narrow = |column: &Column| {
+                let own = reader.own.column(&column.name).map(|(_, own)| &own.ty.kind);
+                own.filter(|own| is_respelled(&column.ty.kind, own)).cloned()
+            };
+            reader.spelled = self.schema.columns.iter().map(narrow).collect();
         }
     }
 
@@ -347,12 +355,23 @@ impl Reader {
     fn widened(&self, change: Change, schema: &Arc<Schema>) -> Change {
         let is_new = matches!(change.op, Op::Create | Op::Read);
         let row = |row: Option<Row>| {
-            let (Some(map), Some(row)) = (&self.map, &row) else { return row };
+            let is_spelled_alike = self.spelled.iter().all(Option::is_none);
+            let Some(row) = row.as_ref().filter(|_| self.map.is_some() || !is_spelled_alike) else { return row };
             let own: Vec<Datum<'_>> = row.columns().collect();
-            let mut wide = RowBuilder::with_capacity(row.encoded().len() + map.len());
-            for place in map {
+            let (mut wide, mut text) =
+                (RowBuilder::with_capacity(row.encoded().len() + schema.columns.len()), String::new());
+            for (at, column) in schema.columns.iter().enumerate() {
+                let place = self.map.as_ref().map_or(Some(at), |map| map[at]);
                 // The message's version of the table hasn't it.
-                wide.push(place.map_or(if is_new { Datum::Null } else { Datum::Unchanged }, |at| own[at]));
+                let datum = place.map_or(if is_new { Datum::Null } else { Datum::Unchanged }, |at| own[at]);
+                match (self.spelled.get(at).and_then(Option::as_ref), datum) {
+                    (Some(narrow), Datum::Text(bytes)) => {
+                        text.clear();
+                        respell(&column.ty.kind, narrow, &String::from_utf8_lossy(bytes), &mut text);
+                        wide.push(Datum::Text(text.as_bytes()));
+                    }
+                    (_, datum) => wide.push(datum),
+                }
             }
             Some(wide.finish())
         };
@@ -388,13 +407,6 @@ const KEY: &str = "name columns that it has: source.debezium.tables.NAME.key";
 
 fn passed_over(name: &str) -> String {
     format!("messages have a field `{name}` that isn't kept: no column is called so")
-}
-
-pub(super) fn unknown(table: &TableName) -> String {
-    format!(
-        "its messages carry no schemas, and nothing says what columns {table} has: set source.debezium.tables or \
-         source.debezium.tables_from, or have the connector write schemas (value.converter.schemas.enable=true)"
-    )
 }
 
 /// Does looking at the definitions once more help?

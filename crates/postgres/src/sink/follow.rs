@@ -136,13 +136,15 @@ enum Step<'a> {
     Add(&'a TargetColumn),
     /// The column that has the name holds another column's values.
     Replace(&'a TargetColumn),
-    Retype(&'a TargetColumn),
+    /// By its text, which says what the source made of it; or by its value, where the text says less.
+    Retype(&'a TargetColumn, bool),
 }
 
 #[derive(Deserialize)]
 struct Found {
     name: String,
     same_type: bool,
+    by_value: bool,
 }
 
 /// Compares the table with a temporary one that has the wanted columns: the server knows best whether two types are one.
@@ -155,7 +157,8 @@ async fn steps<'a>(
     connection.execute(&sql::create_wanted(shape, WANTED)).await?;
     let compare = format!(
         "SELECT coalesce(json_agg(json_build_object('name', there.attname,
-                'same_type', there.atttypid = wanted.atttypid AND there.atttypmod = wanted.atttypmod)), '[]')
+                'same_type', there.atttypid = wanted.atttypid AND there.atttypmod = wanted.atttypmod,
+                'by_value', there.atttypid = 'float4'::regtype AND wanted.atttypid = 'float8'::regtype)), '[]')
            FROM pg_attribute AS there JOIN pg_attribute AS wanted ON wanted.attname = there.attname
           WHERE there.attrelid = {}::regclass AND wanted.attrelid = '{WANTED}'::regclass
             AND there.attnum > 0 AND NOT there.attisdropped AND wanted.attnum > 0",
@@ -171,7 +174,7 @@ async fn steps<'a>(
         match found.iter().find(|f| f.name == column.name) {
             None => steps.push(Step::Add(column)),
             Some(_) if !is_kept => steps.push(Step::Replace(column)),
-            Some(found) if !found.same_type => steps.push(Step::Retype(column)),
+            Some(found) if !found.same_type => steps.push(Step::Retype(column, found.by_value)),
             Some(_) => {}
         }
     }
@@ -190,9 +193,10 @@ async fn take_step(connection: &mut Connection, shape: &Shape, step: Step<'_>) -
         }
         Step::Replace(column) if in_key(column) => Ok(false),
         Step::Replace(column) => replace(connection, &table, column).await,
-        Step::Retype(column) => {
+        Step::Retype(column, by_value) => {
             let (name, ty) = (quote_ident(&column.name), &column.ty);
-            let cast = format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING {name}::text::{ty}");
+            let by = if by_value { "" } else { "::text" };
+            let cast = format!("ALTER TABLE {table} ALTER COLUMN {name} TYPE {ty} USING {name}{by}::{ty}");
             connection.execute("SAVEPOINT tidewire_cast").await?;
             match connection.execute(&cast).await {
                 Ok(_) => {

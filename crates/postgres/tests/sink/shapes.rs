@@ -219,21 +219,26 @@ async fn columns_come_and_go_and_a_name_taken_over_starts_empty() {
 async fn a_retyped_column_is_cast_or_starts_empty() {
     let db = Db::new("retyped");
     let mut sink = db.sink().await;
-    let first = schema("t", &[("id", "integer"), ("a", "integer"), ("b", "text")], Key::Columns(vec![0]));
-    apply(
-        &mut sink,
-        vec![change(&first, 'c', (1, 0), &["1", "7", "x"]), change(&first, 'c', (1, 1), &["2", "8", "5"])],
-    )
-    .await;
+    let columns = [("id", "integer"), ("a", "integer"), ("b", "text"), ("r", "real"), ("day", "date")];
+    let first = schema("t", &columns, Key::Columns(vec![0]));
+    let day = "2026-01-02";
+    let rows = [["1", "7", "x", "0.1", day], ["2", "8", "5", "NaN", day]];
+    apply(&mut sink, vec![change(&first, 'c', (1, 0), &rows[0]), change(&first, 'c', (1, 1), &rows[1])]).await;
     let second = with(&first, |s| {
         s.columns[0] = named("id", "bigint", 1);
         s.columns[1] = named("a", "numeric(8,2)", 2);
         s.columns[2] = named("b", "integer", 3);
+        s.columns[3] = named("r", "double precision", 4);
+        s.columns[4] = named("day", "timestamp without time zone", 5);
     });
-    apply(&mut sink, vec![change(&second, 'c', (2, 0), &["5000000000", "9.00", "6"])]).await;
-    assert_eq!(db.sql("SELECT * FROM replica.t_current ORDER BY id"), "1|7.00|\n2|8.00|\n5000000000|9.00|6");
+    let at = "2026-01-03 00:00:00";
+    apply(&mut sink, vec![change(&second, 'c', (2, 0), &["5000000000", "9.00", "6", "0.1", at])]).await;
+    // A `real` is the double that PostgreSQL makes of it.
+    let expected = "1|7.00||0.10000000149011612|2026-01-02 00:00:00\n2|8.00||NaN|2026-01-02 00:00:00\n\
+                    5000000000|9.00|6|0.1|2026-01-03 00:00:00";
+    assert_eq!(db.sql("SELECT * FROM replica.t_current ORDER BY id"), expected);
     // The old version again, as at a replay: it changes nothing, nor the types.
-    apply(&mut sink, vec![change(&first, 'c', (1, 0), &["1", "7", "x"])]).await;
+    apply(&mut sink, vec![change(&first, 'c', (1, 0), &rows[0])]).await;
     assert_eq!(db.sql("SELECT pg_typeof(a) FROM replica.t LIMIT 1"), "numeric");
 }
 

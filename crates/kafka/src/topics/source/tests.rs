@@ -8,6 +8,7 @@ use tidewire_envelope::debezium::Modes;
 
 mod ours;
 mod rows;
+mod wider;
 
 fn source() -> TopicsSource {
     TopicsSource::new(config())
