@@ -113,8 +113,12 @@ pub(super) async fn check_condition(connection: &mut Connection, table: &TableNa
         return Err(Error::invalid(format!("the condition for {table} holds a NUL character")));
     }
     let name = format!("{}.{}", quote_ident(&table.schema), quote_ident(&table.name));
-    let checked = connection.check(&format!("SELECT 1 FROM {name} WHERE ({condition}\n)")).await;
-    checked.map_err(|error| error.context(format!("the condition for {table}")))
+    // With parentheses around it and without: one that closes them and opens others is none.
+    for condition in [format!("({condition}\n)"), format!("{condition}\n")] {
+        let checked = connection.check(&format!("SELECT 1 FROM {name} WHERE {condition}")).await;
+        checked.map_err(|error| error.context(format!("the condition for {table}")))?;
+    }
+    Ok(())
 }
 
 async fn check(connection: &mut Connection, conditions: &[(TableName, String)]) -> Result<Checked> {

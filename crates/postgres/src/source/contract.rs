@@ -1,28 +1,44 @@
 //! What others were promised of the tables' messages: before anything under a schema goes out, the bus is asked whether it may.
 
 use super::engine::Engine;
+use super::tables::Parked;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tidewire_change::{Result, Schema};
-use tidewire_connector::Contract;
+use std::time::Duration;
+use tidewire_change::{ErrorKind, Result, Schema};
+use tidewire_connector::{hurries, Contract};
+use tokio::time::Instant;
 
 /// Schemas that may go out.
 pub(super) struct Promise {
     contract: Contract,
     /// By their addresses, which stay taken.
     kept: HashMap<usize, Arc<Schema>>,
+    /// When it is asked again for tables that were refused.
+    again: Instant,
 }
 
 /// Schemas that are remembered; a source has one a table and version.
 const REMEMBERED: usize = 4096;
+/// Between two questions whether a refused table may go out by now, and how long the answer may take: the log waits for it.
+const AGAIN: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Promise {
     pub fn new(contract: Contract) -> Promise {
-        Promise { contract, kept: HashMap::new() }
+        Promise { contract, kept: HashMap::new(), again: Instant::now() + pause() }
     }
 
     pub fn takes(&self, schema: &Arc<Schema>) -> bool {
         self.kept.contains_key(&address(schema))
+    }
+}
+
+fn pause() -> Duration {
+    if hurries() {
+        AGAIN / 30
+    } else {
+        AGAIN
     }
 }
 
@@ -75,12 +91,37 @@ impl Engine {
         Ok(())
     }
 
+    /// Somebody may have mended what tables were refused for: they are followed again then, and read anew.
+    pub(super) async fn ask_again(&mut self) -> Result<()> {
+        let Some(promise) = self.promise.as_mut().filter(|promise| Instant::now() >= promise.again) else {
+            return Ok(());
+        };
+        promise.again = Instant::now() + pause();
+        let contract = promise.contract.clone();
+        let is_refused = |(_, table): &(&u32, &super::tables::Table)| matches!(table.parked, Some(Parked::Refused(_)));
+        let refused = self.tables.by_oid.iter().filter(is_refused).map(|(oid, table)| (*oid, table.schema.clone()));
+        for (oid, schema) in refused.collect::<Vec<_>>() {
+            match tokio::time::timeout(PATIENCE, contract(schema.clone())).await {
+                Ok(Ok(None)) => {
+                    tracing::info!(table = %schema.table, "the table's schema is taken now: it is followed again");
+                    self.unpark(oid);
+                    (self.reads.dirty, self.batch.is_due) = (true, true);
+                }
+                Ok(Ok(Some(why))) => self.tables.skip(oid, Parked::Refused(why)),
+                Ok(Err(error)) if error.kind() != ErrorKind::Unavailable => return Err(error),
+                // Nobody answers: nothing waits for it.
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
     fn break_off(&mut self, schema: &Schema, why: String) {
         tracing::error!(table = %schema.table, why, "the table is parked, the others go on");
         let found = self.tables.by_oid.iter().find(|(_, table)| table.schema.source_id == schema.source_id);
         let Some(oid) = found.map(|(oid, _)| *oid) else { return };
         self.stream.forget(oid);
-        self.tables.skip(oid, why);
+        self.tables.skip(oid, Parked::Refused(why));
         self.reads.forget(oid);
     }
 }

@@ -102,6 +102,7 @@ impl Engine {
 
     async fn work(&mut self) -> Result<()> {
         loop {
+            self.ask_again().await?;
             // Place and plan come before all that is told by them. Without the place a start after a crash would begin another log;
             // without the plan it wouldn't know that a copy was emptied, or got rows of a table that had its name for a while.
             if self.reads.is_untold && self.may_checkpoint() && !self.flush().await? {

@@ -1,11 +1,12 @@
 //! What the server says of itself: slot, limits, tables. Facts only.
 
 use super::config::Config;
+use super::pattern::Pattern;
 use super::publication;
 use crate::catalog::{self, TableDef};
 use std::collections::HashMap;
 use std::time::Duration;
-use tidewire_change::{Error, Key, Result};
+use tidewire_change::{Error, Key, Result, TableName};
 use tidewire_connector::{ServerFacts, SlotFacts, TableFacts};
 use tidewire_pgwire::{quote_ident, quote_literal, Connection, RowText};
 
@@ -108,7 +109,10 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     };
     facts.slot = slot(connection, &config.slot).await?.map(|slot| slot.facts);
     let listed = catalog::parse_list(connection.query_names(catalog::LIST_SQL).await?.value()?)?;
-    let unmatched = config.tables.iter().filter(|p| !listed.iter().any(|l| p.matches(&l.table())));
+    // The table for signals is told of by itself.
+    let is_of_signals = |p: &&Pattern| p.name().is_some() && p.name() == config.signals;
+    let unmatched = config.tables.iter().filter(|p| !is_of_signals(p));
+    let unmatched = unmatched.filter(|p| !listed.iter().any(|l| p.matches(&l.table())));
     facts.unmatched = unmatched.map(ToString::to_string).collect();
     let mut followed: Vec<&catalog::Listed> = listed.iter().filter(|l| config.follows(&l.table())).collect();
     if config.publication.is_some() {
@@ -133,6 +137,8 @@ pub(super) async fn server(connection: &mut Connection, config: &Config) -> Resu
     let rights = rights(connection, config, &oids).await?;
     let of = |def: &TableDef| table_facts(def, rights.get(&def.root.oid).copied().unwrap_or_default(), config);
     facts.tables = defs.iter().map(of).collect();
+    let lacks = |name: &&TableName| !facts.tables.iter().any(|table| table.table == **name);
+    facts.lacks_signals = config.signals.as_ref().filter(lacks).map(TableName::to_string);
     Ok(facts)
 }
 

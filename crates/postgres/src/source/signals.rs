@@ -7,7 +7,9 @@ use super::engine::Engine;
 use super::placed::ledger::TableRead;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use tidewire_change::{Datum, Row, TableName};
+use std::time::{Duration, SystemTime};
+use tidewire_change::text::timestamp_text;
+use tidewire_change::{Datum, Error, Row, TableName};
 use tidewire_connector::{Heard, Signal, SignalFacts};
 use tidewire_envelope::debezium::signal::{Meaning, Names, Wanted};
 use tokio::time::Instant;
@@ -17,6 +19,10 @@ const MOST: usize = 1000;
 const MOST_BYTES: usize = 64 << 10;
 /// Refused ones that are told of.
 const TOLD: usize = 5;
+/// For so long, unless another of its kind is carried out.
+const TOLD_FOR: Duration = Duration::from_secs(24 * 3600);
+/// The kind that asks for reads.
+const READ: &str = "execute-snapshot";
 /// The channel that is the log.
 const SOURCE: &str = "source";
 
@@ -36,7 +42,16 @@ pub(crate) struct Signals {
     #[serde(skip)]
     carried_out: u64,
     #[serde(skip)]
-    refused: VecDeque<String>,
+    refused: VecDeque<Refused>,
+}
+
+/// What was not carried out.
+#[derive(Clone, Debug, PartialEq)]
+struct Refused {
+    at: SystemTime,
+    kind: String,
+    /// Which, and why.
+    what: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,10 +115,28 @@ impl Signals {
         let short = |text: &str| text.chars().take(100).collect::<String>();
         let (id, kind) = (short(&signal.id), short(&signal.kind));
         tracing::error!(channel, id, kind, why, "a signal is not carried out");
+        let what = format!("{kind} {id:?} (channel {channel}): {why}");
+        self.note_refused(signal.kind.clone(), what);
+    }
+
+    fn note_refused(&mut self, kind: String, what: String) {
         if self.refused.len() == TOLD {
             self.refused.pop_front();
         }
-        self.refused.push_back(format!("{kind} {id:?} (channel {channel}): {why}"));
+        self.refused.push_back(Refused { at: SystemTime::now(), kind, what });
+    }
+
+    /// A read that a signal had asked for was given up.
+    pub fn gave_up(&mut self, table: &TableName, condition: &str, error: &Error) {
+        let what =
+            format!("{READ} of {table} where {condition}: its rows could not be read, and it was given up: {error}");
+        self.note_refused(READ.to_string(), what);
+    }
+
+    /// What was amiss with earlier ones of a kind is mended.
+    fn succeeded(&mut self, kind: &str) {
+        self.carried_out += 1;
+        self.refused.retain(|refused| refused.kind != kind);
     }
 
     pub fn facts(&self, wanted: Option<&TableName>) -> SignalFacts {
@@ -112,9 +145,21 @@ impl Signals {
             is_paused: self.is_paused,
             waiting: self.waiting.len() as u64,
             carried_out: self.carried_out,
-            refused: self.refused.iter().cloned().collect(),
+            refused: self.refused.iter().filter_map(Refused::told).collect(),
             lacks_table: wanted.filter(|_| self.table.is_none()).map(TableName::to_string),
         }
+    }
+}
+
+impl Refused {
+    /// None: it was long ago.
+    fn told(&self) -> Option<String> {
+        let is_old = self.at.elapsed().is_ok_and(|age| age > TOLD_FOR);
+        let seconds = SystemTime::UNIX_EPOCH.elapsed().ok().zip(self.at.elapsed().ok());
+        let at = seconds.map_or(0, |(now, age)| now.saturating_sub(age).as_secs() as i64);
+        let mut text = String::new();
+        timestamp_text(at * 1_000_000, &mut text);
+        (!is_old).then(|| format!("{text}Z {}", self.what))
     }
 }
 
@@ -267,7 +312,7 @@ impl Engine {
         let Some(first) = signals.waiting.pop_front() else { return };
         match refused {
             Some(why) => signals.refuse(&first.channel, &first.signal, &why),
-            None => signals.carried_out += 1,
+            None => signals.succeeded(&first.signal.kind),
         }
         self.reads.dirty = true;
         self.batch.is_due = true;
@@ -304,6 +349,25 @@ mod tests {
         assert!(signals.take("kafka", heard("3", &["c"])));
         let ids: Vec<&str> = signals.waiting.iter().map(|waiting| waiting.signal.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_time_until_one_of_its_kind_is_carried_out_or_a_day_has_passed() {
+        let signal = |kind: &str| Signal { id: "1".into(), kind: kind.into(), data: String::new() };
+        let mut signals = Signals::default();
+        signals.refuse(SOURCE, &signal(READ), "no table is called so");
+        signals.gave_up(&TableName::new("public", "t"), "1 / n > 0", &Error::invalid("division by zero"));
+        signals.refuse(SOURCE, &signal("log"), "it is odd");
+        let told = signals.facts(None).refused;
+        assert!(
+            told.len() == 3 && told[1].contains("public.t where 1 / n > 0") && told[1].starts_with("20"),
+            "{told:?}"
+        );
+        signals.succeeded(READ);
+        let told = signals.facts(None).refused;
+        assert!(told.len() == 1 && told[0].contains("it is odd"), "{told:?}");
+        signals.refused[0].at -= TOLD_FOR + Duration::from_secs(1);
+        assert!(signals.facts(None).refused.is_empty());
     }
 
     #[test]

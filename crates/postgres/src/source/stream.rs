@@ -11,7 +11,7 @@ use super::placed::ledger::TableRead;
 use super::placed::reader::key_hash;
 use super::placed::reads::Reads;
 use super::shift::{Shifts, Step};
-use super::tables::Tables;
+use super::tables::{Parked, Tables};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -253,7 +253,7 @@ impl Stream {
         let table = &binding.schema.table;
         let why = format!("{why}, in the transaction that committed at {}", lsn_text(transaction.lsn));
         tracing::error!(%table, why, "the table is parked, the others go on");
-        to.tables.skip(binding.table, why);
+        to.tables.skip(binding.table, Parked::Skipped(why));
         to.reads.forget(binding.table);
     }
 

@@ -41,11 +41,13 @@ pub(super) enum Parked {
     Unread(String),
     /// One of its changes can't be taken in: all are skipped until its rows are read anew.
     Skipped(String),
+    /// The same, since those who read its messages were promised otherwise: it is asked again whether it may go out.
+    Refused(String),
 }
 
 impl Parked {
     pub fn why(&self) -> &str {
-        let (Parked::Unread(why) | Parked::Skipped(why)) = self;
+        let (Parked::Unread(why) | Parked::Skipped(why) | Parked::Refused(why)) = self;
         why
     }
 }
@@ -136,7 +138,7 @@ impl Table {
     }
 
     pub fn is_skipped(&self) -> bool {
-        matches!(self.parked, Some(Parked::Skipped(_)))
+        matches!(self.parked, Some(Parked::Skipped(_) | Parked::Refused(_)))
     }
 
     pub fn has_key(&self) -> bool {
@@ -217,9 +219,9 @@ impl Tables {
 
     /// Skips the changes of a table from now on. A table that isn't there any more has none to park: its last changes are
     /// skipped.
-    pub fn skip(&mut self, table: u32, why: String) {
+    pub fn skip(&mut self, table: u32, parked: Parked) {
         if let Some(table) = self.by_oid.get_mut(&table) {
-            table.parked = Some(Parked::Skipped(why));
+            table.parked = Some(parked);
         }
         self.mark(table, true);
     }

@@ -259,7 +259,9 @@ async fn a_mark_is_passed_and_a_repair_wins_over_rows_of_the_same_place() {
     let what = What::Keys(vec![row("3"), row("77")]);
     handle.read(Selection { table: table.clone(), what, placed: Placed::Ahead }).await.unwrap();
     follow.until("the keys", |f| f.replica.count("public.t", 'r') == 12 && f.replica.count("public.t", 'd') == 1).await;
-    for wrong in ["nonsense(", "true); DROP TABLE t; SELECT (1", "true)) TO '/tmp/x' --", "v = 'a\0b'"] {
+    for wrong in
+        ["nonsense(", "true); DROP TABLE t; SELECT (1", "true)) TO '/tmp/x' --", "id = 1) OR (id = 2", "v = 'a\0b'"]
+    {
         let selection = Selection { table: table.clone(), what: What::Where(wrong.into()), placed: Placed::Here };
         let error = handle.read(selection).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}: {error}");

@@ -104,7 +104,10 @@ impl Reads {
         let is_its_own = is_of_the_table(&error);
         if has_condition && (is_its_own || error.kind() == ErrorKind::Invalid) {
             tracing::warn!(table = %table.def.table(), %error, "a placed read with a condition failed and is given up");
-            table.notes.push(format!("a placed read was given up: {error}"));
+            match read.filter(|read| read.asked).and_then(|read| read.condition.clone()) {
+                Some(condition) => self.signals.gave_up(&table.def.table(), &condition, &error),
+                None => table.notes.push(format!("a placed read was given up: {error}")),
+            }
             self.list.retain(|read| read.id != flight.read);
             self.dirty = true;
             return Ok(());
