@@ -154,3 +154,15 @@ fn dead_letters_are_listed_without_values_and_go_back_through_the_guard_when_the
     place.tidewire(&["dlq", "drop"], &[]).is(0).says("r: 3 dropped");
     place.catch_up().is(0);
 }
+
+#[test]
+fn a_replay_of_one_sink_ends_though_all_that_came_last_is_a_dead_letter_of_another() {
+    let (server, place) = filled();
+    server.psql_in("replica", "ALTER TABLE public.orders ADD CHECK (note <> 'poison')");
+    server.psql("UPDATE orders SET note = 'poison' WHERE id = 1");
+    place.catch_up().is(1).says("tidewire dlq list");
+    for words in [&["--to-earliest", "--sink", "lake"][..], &["--to-earliest"]] {
+        place.tidewire(&["replay"], &[words, &["--prove"]].concat()).is(0).says("lake: 0 rows changed");
+    }
+    place.tidewire(&["dlq", "drop"], &[]).is(0);
+}

@@ -114,7 +114,7 @@ impl JournalReader {
     /// here: what stands at them are other messages.
     fn check_is_ours(&self, progress: &Progress, state: &State) -> Result<()> {
         let told = |error: Error| {
-            let hint = "the journal isn't the one that the sink was filled from: the sink is compared with the source and mended";
+            let hint = "the journal isn't the one that the sink was filled from: the sink is compared with its source and mended, if that is a database";
             error.context(format!("reader {}", self.name)).hint(hint)
         };
         let told_life = self.shared.lives.check(progress);

@@ -84,6 +84,11 @@ impl Merge {
         (self.wanted, self.floor, self.next_append) = (wanted, floor, next_append);
     }
 
+    /// The first append that wasn't given out whole, or passed over.
+    pub fn next_append(&self) -> u64 {
+        self.next_append
+    }
+
     /// Bytes of messages that wait.
     pub fn bytes(&self) -> usize {
         self.bytes

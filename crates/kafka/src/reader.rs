@@ -8,6 +8,7 @@ use crate::lag;
 use crate::reading::{Command, Fresh, Reading};
 use crate::records::MARKS;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 use tidewire_change::{topic, Error, Progress, Result, TopicPartition};
@@ -34,6 +35,8 @@ pub struct KafkaReader {
     /// Of what was returned last.
     bus: u64,
     next_append: u64,
+    /// Of all that was read and needn't be returned, or was.
+    passed: Arc<AtomicU64>,
     /// The group has members: none but these may note offsets.
     noter: Option<Noter>,
 }
@@ -53,6 +56,7 @@ impl KafkaReader {
         let (told, fetched) = channel::channel(READY);
         let (ends, ended) = mpsc::channel::<()>();
         let reading = Reading::new(config.clone(), group, budget, topics, wake.clone(), told);
+        let passed = reading.passed.clone();
         std::thread::Builder::new()
             .name("kafka-reader".to_string())
             .spawn(move || {
@@ -69,6 +73,7 @@ impl KafkaReader {
             has_sought: false,
             bus: 0,
             next_append: 0,
+            passed,
             noter: None,
         })
     }
@@ -126,6 +131,11 @@ impl BusReader for KafkaReader {
         let topic: Arc<str> = MARKS.into();
         let at = |partition| TopicPartition { topic: topic.clone(), partition };
         vec![(at(0), self.bus), (at(1), self.next_append)]
+    }
+
+    fn passed(&self) -> Vec<(TopicPartition, u64)> {
+        let passed = self.passed.load(Relaxed).max(self.next_append);
+        self.marks().into_iter().map(|(at, mark)| if at.partition == 1 { (at, passed) } else { (at, mark) }).collect()
     }
 
     /// Notes the offsets for tools that watch consumer groups. Where the reader goes on is what its sink says.

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Wake};
+use crate::error::lost;
 use crate::from_debezium::FromDebezium;
 use crate::group::{noted, Noted};
 use crate::lives::{life, of_this_life};
@@ -11,6 +12,7 @@ use crate::records::{self, Ends, Header, MARKS, PROGRESS};
 use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 use tidewire_change::{topic, Error, ErrorKind, Progress, Result, TopicPartition};
@@ -54,6 +56,8 @@ pub(crate) struct Reading {
     /// What librdkafka and the merge may hold: taken from the budget for good.
     _reserved: Option<Credit>,
     share: usize,
+    /// The append that comes next, when all before it was handed out or has nothing for the sink.
+    pub passed: Arc<AtomicU64>,
     open: Option<Open>,
 }
 
@@ -88,7 +92,7 @@ impl Reading {
     ) -> Reading {
         let share = (budget.capacity_bytes() / 2).min(64 << 20);
         let _reserved = budget.try_take(share);
-        Reading { config, group, topics, wake, told, budget, _reserved, share, open: None }
+        Reading { config, group, topics, wake, told, budget, _reserved, share, passed: Arc::default(), open: None }
     }
 
     pub fn run(mut self, commands: mpsc::Receiver<Command>) {
@@ -106,6 +110,7 @@ impl Reading {
                 Ok(Command::End) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
                 Ok(Command::Seek { progress, told, done }) => {
                     self.told = told;
+                    self.passed.store(0, Relaxed);
                     let _ = done.send(self.seek(&progress));
                 }
                 Ok(Command::Note(progress)) => self.note(&progress),
@@ -226,6 +231,9 @@ impl Reading {
         let most = BATCH_BYTES.min(self.share / 4).max(1);
         if open.held.is_none() {
             open.held = open.merge.take(most).map(|given| open.fresh(given, &self.config)).transpose()?;
+        }
+        if open.held.is_none() {
+            self.passed.store(open.merge.next_append(), Relaxed);
         }
         if let Some((fresh, bytes)) = open.held.take() {
             let room = self.budget.capacity_bytes().saturating_sub(self.share);
@@ -408,8 +416,4 @@ impl Open {
 
 fn part(merge: &Merge, known: &HashMap<String, Arc<str>>, topic: &str, partition: u32) -> Option<usize> {
     merge.part(&TopicPartition { topic: known.get(topic)?.clone(), partition })
-}
-
-fn lost(what: impl Into<String>, group: &str) -> Error {
-    Error::lost(what).context(format!("reader {group}")).hint("the sink is compared with the source and mended")
 }

@@ -20,9 +20,12 @@ use tidewire_change::{topic, Error, Progress, Result, SchemaId, TopicPartition};
 use tidewire_connector::{BusWriter, Fetched, Scan, SourceHandle};
 use tidewire_envelope::native;
 use tidewire_flow::{Digest, RowHasher};
+use tokio::time::Instant;
 
 /// The bus gives nothing for so long although something is due: it is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks how far the reader has come.
+const LOOK: Duration = Duration::from_millis(500);
 /// Another process has the sink as long as this lasts.
 const OPEN: Duration = Duration::from_secs(15);
 
@@ -111,11 +114,7 @@ impl Again {
         let before = self.counters();
         let mut pass = Pass::default();
         let mut collected = Collected::from(back);
-        while !self.is_done() {
-            let fetched = tokio::time::timeout(PATIENCE, self.deliver.reader.next()).await;
-            let fetched = fetched.map_err(|_| {
-                Error::unavailable(format!("the bus gave nothing for {PATIENCE:?}, and the sink has more of it"))
-            })??;
+        while let Some(fetched) = self.fetched().await? {
             let fetched = self.sifted(fetched, from, &mut pass);
             self.deliver.take(fetched, &mut collected).await?;
             if collected.bytes >= self.deliver.pace.write_bytes {
@@ -191,10 +190,27 @@ impl Again {
         self.progress.offsets.get(place).copied()
     }
 
+    /// None: the sink has no more. What it had last may say nothing of its tables (a letter that another sink put aside): then nothing comes.
+    async fn fetched(&mut self) -> Result<Option<Fetched>> {
+        let (began, mut looks) = (Instant::now(), 0);
+        while !self.is_done(&self.deliver.reader.marks()) {
+            match tokio::time::timeout(LOOK, self.deliver.reader.next()).await {
+                Ok(fetched) => return fetched.map(Some),
+                // What was read by the first look had come by the second.
+                Err(_) if self.is_done(&self.deliver.reader.passed()) && looks > 0 => break,
+                Err(_) if began.elapsed() >= PATIENCE => {
+                    let what = format!("the bus gave nothing for {PATIENCE:?}, and the sink has more of it");
+                    return Err(Error::unavailable(what).hint("see whether the bus is whole: tidewire check"));
+                }
+                Err(_) => looks = u32::from(self.is_done(&self.deliver.reader.passed())),
+            }
+        }
+        Ok(None)
+    }
+
     /// Has the reader come to where the sink is?
-    fn is_done(&self) -> bool {
+    fn is_done(&self, marks: &[(TopicPartition, u64)]) -> bool {
         // The second mark counts what was appended.
-        let marks = self.deliver.reader.marks();
         let told = marks.iter().find(|(place, _)| place.partition == 1);
         told.is_none_or(|(place, next)| self.next(place).is_none_or(|known| *next >= known))
     }
