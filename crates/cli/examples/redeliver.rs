@@ -32,6 +32,7 @@ async fn main() -> Result<()> {
             connection: tidewire_pgwire::Config::parse(place)?,
             pipeline: PIPELINE.into(),
             sink: sink.clone(),
+            instance: None,
             schema: None,
             patience: std::time::Duration::from_secs(60),
         })),

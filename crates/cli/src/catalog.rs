@@ -21,6 +21,7 @@ mod bus;
 mod fits;
 mod lake;
 mod named;
+mod reach;
 mod registry_topic;
 mod signals;
 mod start;
@@ -32,11 +33,13 @@ pub use bus::{cluster, lag, messages, note, starts, SinkLag};
 pub use fits::unfit;
 pub use lake::{check_column_type, check_columns, check_feed, is_bucket, lake};
 pub use named::unknown_names;
+pub use reach::{reach_bus, writer};
 pub use registry_topic::RegistryTopic;
 pub use start::{may_capture, start, start_part, Part};
 pub use takeover::{take_over, told};
 pub use tidewire_delta::{At, CutTable, Description};
 pub use tidewire_journal::{Read, Start, View};
+pub use tidewire_postgres::sink::Writer as SinkWriter;
 pub use topics::{look_at_topics, table_name, table_of};
 
 /// The folder belongs to one pipeline for good: another one's checkpoint and topics would be taken for its own.
@@ -166,7 +169,9 @@ fn open_sink(config: &Config, sink: &SinkConfig) -> Result<Box<dyn Sink>> {
 fn replica(config: &Config, sink: &SinkConfig, url: &Secret, schema: &Option<String>) -> Result<postgres_sink::Config> {
     let connection = connection(url).map_err(|e| e.context(format!("sinks.{}.postgres", sink.name)))?;
     let settings = postgres_sink::Config::new(connection, &config.name, &sink.name);
-    Ok(postgres_sink::Config { schema: schema.clone(), ..settings })
+    // Written before anything of a sink is opened.
+    let instance = std::fs::read_to_string(config.data_dir.join(INSTANCE)).ok().filter(|name| !name.is_empty());
+    Ok(postgres_sink::Config { schema: schema.clone(), instance, ..settings })
 }
 
 /// Looks at the source's tables, or at a sink's.
@@ -249,11 +254,6 @@ pub async fn look_at(url: &str) -> Result<ServerFacts> {
 /// Can the sink be written? Opens it and lets it go.
 pub async fn reach(config: &Config, sink: &SinkConfig) -> Result<()> {
     open_sink(config, sink)?.open().await
-}
-
-/// Can the bus be used? Changes nothing there. (The journal's folder is among `folders`.)
-pub async fn reach_bus(config: &Config) -> Result<()> {
-    bus::reach(config).await
 }
 
 /// Looks at the folders that will be written: the journal's and those of lakes.

@@ -87,8 +87,11 @@ fn capture_and_deliver_are_processes_of_their_own_and_each_may_be_killed() {
     let elsewhere = std::fs::read_to_string(shop.place.config()).unwrap() + "data_dir: ./elsewhere\n";
     std::fs::write(shop.place.path("elsewhere.yaml"), elsewhere).unwrap();
     let config = shop.place.path("elsewhere.yaml").display().to_string();
-    Running::start(["reconcile".into(), config]).end().is(3).says("the pipeline runs, but not on this machine");
+    Running::start(["reconcile".into(), config]).end().is(3).says("not on this machine").says("run the command where");
     assert!(!capture.has_ended());
+    let config = shop.place.path("elsewhere.yaml").display().to_string();
+    let checked = Running::start(["check".into(), config]).end().is(0).says("ready");
+    checked.says("note: sink replica: a process of this pipeline writes it just now");
 
     // Who captures later takes over, and the one before ends with the reason.
     let mut successor = shop.start(&["capture"]);

@@ -232,6 +232,19 @@ fn check_looks_at_the_folders_that_will_be_written() {
     let told = place.tidewire(&["check"], &[]).says("is in use by process").says(&number);
     assert!(!told.out.contains("/./"), "{}", told.out);
     run.stop().is(0);
+
+    // A pipeline that runs is fine; one of its name that isn't it is in its way.
+    let replica = server.create_database("replica");
+    let replicated = text.replace("sinks: {", &format!("sinks: {{r: {{postgres: {{url: '{replica}'}}}}, "));
+    place.configure(&replicated);
+    let mut run = place.run();
+    run.until("it writes", |_| server.psql_in("replica", "SELECT to_regclass('public.t')") == "t");
+    place.tidewire(&["check"], &[]).is(0).says("is in use by process").says("ready");
+    place.configure(&format!("{replicated}data_dir: ./another\n"));
+    place.tidewire(&["check"], &[]).is(3).says("CRITICAL: sink r: another process writes the sink");
+    place.configure(&replicated);
+    run.stop().is(0);
+    place.configure(&text);
     let small = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(small.path(), 4 << 20) else { return };
     place.configure(&format!("{text}data_dir: '{}'\n", disk.path().join("journal").display()));

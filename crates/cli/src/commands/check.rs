@@ -56,6 +56,14 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         if found.has_failed(&subject) || written.contains(&sink.name) {
             continue;
         }
+        match catalog::writer(config, sink).await {
+            Ok(Some(writer)) if writer.is_own => {
+                found.findings.push(is_written(subject, &writer));
+                continue;
+            }
+            // Whoever else writes it is told of when it is opened.
+            Ok(_) | Err(_) => {}
+        }
         if let Err(error) = catalog::reach(config, sink).await {
             found.fault(&subject, error);
         }
@@ -66,7 +74,7 @@ pub async fn run(config: &Config, args: &Plain) -> Result<Answer> {
         let is_same = |told: &Error| told.message() == error.message() || same_table(told);
         !found.faults.iter().any(|(at, told)| at == subject && is_same(told))
     });
-    found.faults.append(&mut unfit.faults);
+    unfit.faults.into_iter().for_each(|(subject, error)| found.fault(&subject, error));
     let Found { findings, faults, away } = found;
     let is_ready = faults.is_empty() && findings.iter().all(|finding| finding.severity < Severity::Critical);
     print(args.json, &findings, &faults, is_ready);
@@ -106,6 +114,18 @@ fn no_topic(names: &[String]) -> Finding {
         what: format!("no topic is called {}", names.join(", ")),
         why: "there is nothing to read; a topic that comes later is read then".to_string(),
         next: "compare source.debezium.topics with the topics' names (kafka-topics --list)".to_string(),
+    }
+}
+
+fn is_written(subject: String, writer: &catalog::SinkWriter) -> Finding {
+    let from = if writer.address.is_empty() { String::new() } else { format!(" from {}", writer.address) };
+    Finding {
+        severity: Severity::Note,
+        subject,
+        since: None,
+        what: format!("a process of this pipeline writes it just now (session {}{from})", writer.pid),
+        why: "the pipeline runs elsewhere, or with another data_dir: it has reached the sink, which has one writer at a time".to_string(),
+        next: "nothing; a second process would wait until that one ends".to_string(),
     }
 }
 

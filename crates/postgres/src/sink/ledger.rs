@@ -3,6 +3,7 @@
 use super::names;
 use super::shape::Shape;
 use super::stage::timestamp;
+use super::writer;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,7 +110,7 @@ impl Owner {
     /// One session at a time writes for this sink: the lock is the session's and ends with it. Waits a little: the
     /// server may not have noticed yet that our last session is gone.
     pub async fn lock(&self, connection: &mut Connection) -> Result<()> {
-        let name = quote_literal(&format!("tidewire sink {:?} {:?}", self.pipeline, self.sink));
+        let name = writer::lock_name(&self.pipeline, &self.sink);
         connection.execute(&format!("SET lock_timeout = {LOCK_WAIT_MS}")).await?;
         match connection.execute(&format!("SELECT pg_advisory_lock(hashtextextended({name}, 0))")).await {
             Ok(()) => connection.execute("SET lock_timeout = 0").await,

@@ -20,9 +20,11 @@ mod shape;
 mod sql;
 mod stage;
 mod whole_row;
+mod writer;
 
 pub use inspect::PostgresInspect;
 pub use sql::table_sql;
+pub use writer::{writer, Writer};
 
 use self::ledger::Owner;
 use self::session::Session;
@@ -42,6 +44,8 @@ pub struct Config {
     /// With `sink` the name under which the target keeps the progress.
     pub pipeline: String,
     pub sink: String,
+    /// Tells this pipeline from others of its name; none: nothing does.
+    pub instance: Option<String>,
     /// The schema of all replica tables; none: each table's own schema at the source.
     pub schema: Option<String>,
     /// After so long without one byte in either direction the target is asked whether the session lives.
@@ -52,7 +56,7 @@ impl Config {
     /// Each table goes to the schema that it has at the source.
     pub fn new(connection: tidewire_pgwire::Config, pipeline: impl Into<String>, sink: impl Into<String>) -> Config {
         let (pipeline, sink) = (pipeline.into(), sink.into());
-        Config { connection, pipeline, sink, schema: None, patience: PATIENCE }
+        Config { connection, pipeline, sink, instance: None, schema: None, patience: PATIENCE }
     }
 }
 

@@ -5,7 +5,7 @@ use super::follow;
 use super::ledger::{Entry, Ledger, Owner};
 use super::shape::Shape;
 use super::stage::Lines;
-use super::{blame, Config};
+use super::{blame, writer, Config};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidewire_change::{Error, Position, Progress, Result, Schema, TableName};
@@ -25,6 +25,7 @@ pub(super) struct Session {
     pub connection: Connection,
     pub watch: Watch,
     pub owner: Owner,
+    instance: Option<String>,
     /// The schema of all replica tables, if they share one.
     pub schema: Option<String>,
     ledger: Ledger,
@@ -42,6 +43,7 @@ impl Session {
         let mut session = Session {
             connection,
             watch: watch.clone(),
+            instance: config.instance.clone(),
             owner,
             schema: config.schema.clone(),
             ledger: Ledger::default(),
@@ -58,6 +60,9 @@ impl Session {
     async fn set_up(&mut self) -> Result<()> {
         self.connection.execute(SETTINGS).await?;
         self.owner.lock(&mut self.connection).await?;
+        if let Some(instance) = &self.instance {
+            writer::tell(&mut self.connection, &self.owner, instance).await?;
+        }
         self.owner.create(&mut self.connection).await?;
         self.mute_triggers().await?;
         self.load().await
