@@ -161,13 +161,15 @@ fn check_serves_a_pipeline_of_ci() {
 #[test]
 fn a_token_is_asked_for_where_one_is_set() {
     let registry = Registry::start_with(&[], &[("TIDEWIRE_TOKEN", "t0ken")]);
-    registry.no("GET", "/subjects", None, 401);
+    assert!(registry.no("GET", "/subjects", None, 401).contains("a token is required"));
     let with =
         |authorization: &str| http(registry.port, "GET", "/subjects", None, &[("Authorization", authorization)]).status;
     assert_eq!(with("Bearer t0ken"), 200);
     // anybody:t0ken, as clients of registries send user and password.
     assert_eq!(with("Basic YW55Ym9keTp0MGtlbg=="), 200);
     assert_eq!(with("Basic YW55Ym9keTp3cm9uZw=="), 401);
+    let wrong = http(registry.port, "GET", "/subjects", None, &[("Authorization", "Bearer other")]);
+    assert_eq!((wrong.status, wrong.body["message"].as_str()), (401, Some("the token is wrong")));
     let dir = registry.folder.path().join("other").display().to_string();
     registry.command(&["--data-dir", &dir, "--listen", "0.0.0.0:0"]).is(2).says("TIDEWIRE_TOKEN");
     registry.command(&["--data-dir", &dir, "--level", "SIDEWAYS"]).is(2).says("BACKWARD_TRANSITIVE");

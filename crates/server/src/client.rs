@@ -49,8 +49,11 @@ impl Client {
         let answer = request(self.address, head, self.token.as_deref(), body).await?;
         match answer.status {
             200..=299 => Ok(answer.body),
-            401 => Err(Error::invalid(format!("{} requires its token", self.address))
-                .hint("set `token` in the configuration to the one that it was started with")),
+            401 => {
+                let what = if self.token.is_some() { "doesn't take this token" } else { "requires its token" };
+                Err(Error::invalid(format!("{} {what}", self.address))
+                    .hint("set `token` in the configuration to the one that it was started with"))
+            }
             status => Err(match serde_json::from_slice::<ErrorAnswer>(&answer.body) {
                 Ok(error) => error.into(),
                 Err(_) => Error::unavailable(format!("{} answered {head} with status {status}", self.address)),

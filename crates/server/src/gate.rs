@@ -21,9 +21,10 @@ impl Gate {
             return Some((StatusCode::FORBIDDEN, "the Host header names another machine"));
         }
         match &self.token {
-            Some(token) if !has_token(headers, token) => {
+            Some(_) if !headers.contains_key(header::AUTHORIZATION) => {
                 Some((StatusCode::UNAUTHORIZED, "a token is required: Authorization: Bearer …"))
             }
+            Some(token) if !has_token(headers, token) => Some((StatusCode::UNAUTHORIZED, "the token is wrong")),
             _ => None,
         }
     }

@@ -2,11 +2,17 @@ use crate::gate::Gate;
 use crate::routes::router;
 use axum::Router;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tidewire_change::{Error, Result};
 use tidewire_pipeline::Running;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// So long an address that is taken is tried again.
+const TAKEN: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Where to listen, and the token that requests must carry: required unless the address is loopback.
 #[derive(Clone)]
@@ -41,9 +47,26 @@ pub async fn bind(at: Address) -> Result<Bound> {
         return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", at.address))
             .hint("set `token`, or listen on 127.0.0.1"));
     }
-    let listener = TcpListener::bind(at.address).await.map_err(|e| bind_error(e, at.address))?;
+    let listener = listen(at.address).await.map_err(|e| bind_error(e, at.address))?;
     let address = listener.local_addr().map_err(|e| Error::io(e, at.address))?;
     Ok(Bound { listener, address, gate: Gate { loopback: loopback && at.token.is_none(), token: at.token } })
+}
+
+/// One that was killed may still have the address for a moment.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + TAKEN;
+    let mut is_told = false;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(%address, "the HTTP address is taken: for {TAKEN:?} it is tried again");
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+            bound => return bound,
+        }
+    }
 }
 
 pub(crate) fn begin(bound: Bound, app: impl FnOnce(Gate) -> Router) -> Serving {
@@ -89,7 +112,7 @@ impl Serving {
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         // A connection that somebody keeps open must not hold up the end.
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(500), &mut self.task).await;
+        let _ = tokio::time::timeout(Duration::from_millis(500), &mut self.task).await;
     }
 }
 

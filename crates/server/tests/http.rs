@@ -237,11 +237,17 @@ async fn an_address_that_others_can_reach_requires_a_token() {
     let (running, serving) = served(&quiet, Some("s3cret")).await;
     let at = serving.address();
     assert!(get(at, "/status").await.starts_with("HTTP/1.1 401"));
+    let wrong =
+        raw(at, "GET /status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s\r\nConnection: close\r\n\r\n")
+            .await;
+    assert!(wrong.starts_with("HTTP/1.1 401") && wrong.contains("the token is wrong"), "{wrong}");
     assert!(get(at, "/live").await.starts_with("HTTP/1.1 200"), "probes need none");
     for token in [None, Some("s3cres"), Some("s3cret2"), Some("")] {
         let error = Client::new(at, token.map(str::to_string)).status().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(!error.to_string().contains("s3c"), "{error}");
+        let what = if token.is_some() { "doesn't take this token" } else { "requires its token" };
+        assert!(error.to_string().contains(what), "{error}");
     }
     assert!(Client::new(at, Some("s3cret".into())).status().await.is_ok());
     running.stop().await.unwrap();
@@ -287,8 +293,13 @@ async fn a_taken_port_and_a_missing_server_are_told_clearly() {
     let error = bind(Address { address: at, token: None }).await.err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains(&format!("{at} is taken by another process")), "{error}");
-    running.stop().await.unwrap();
-    serving.stop().await;
+    // Whoever had it may be about to end.
+    let (again, ended) = tokio::join!(bind(Address { address: at, token: None }), async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        running.stop().await.unwrap();
+        serving.stop().await;
+    });
+    drop((again.unwrap(), ended));
     let error = Client::new(at, None).status().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.hint_text().unwrap().contains("tidewire run"), "{error}");

@@ -165,7 +165,7 @@ pub fn refused(status: u16, body: &Value) -> Error {
     let message: String = message.chars().take(2000).collect();
     match status {
         401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}")).hint(
-            "give its token in the variable TIDEWIRE_TOKEN; a pipeline has user and password under bus.kafka.registry",
+            "give its token in the variable TIDEWIRE_TOKEN, or correct it; a pipeline has user and password beside the url of its `registry`",
         ),
         400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
         status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
