@@ -3,6 +3,7 @@
 mod support;
 
 use support::shop::Shop;
+use support::{free_port, Place, Running};
 
 #[test]
 fn a_topic_deleted_while_its_sink_was_away_hides_no_deleted_row() {
@@ -74,4 +75,90 @@ fn of_tables_that_are_compacted_rightly_nothing_is_warned_of() {
     shop.server.psql("UPDATE small SET b = 3");
     let second = shop.place.catch_up().is(0);
     assert!(!second.err.contains("compacted"), "{}", second.err);
+}
+
+const ROW: &str = r#""source":{"schema":"public","table":"t","lsn":LSN}}"#;
+
+/// A pipeline that reads what others wrote into `odd.public.t`, by a bus in Kafka.
+fn of_odd(shop: &Shop) -> Place {
+    let place = Place::lake(&shop.server.url());
+    let brokers = shop.kafka.address();
+    place.configure(&format!(
+        "source: {{debezium: {{brokers: '{brokers}', topics: ['odd.*'], tables: {{public.t: {{columns: [id int, v text], key: [id]}}}}}}}}\n\
+         bus: {{kafka: {{brokers: '{brokers}', topic_prefix: copied}}}}\nsinks: {{lake: {{delta: {{path: ./lake}}}}}}\nhttp: 127.0.0.1:{}\n",
+        free_port()
+    ));
+    place
+}
+
+fn make(shop: &Shop, topic: &str) {
+    shop.kafka.tool("TopicCommand", &["--create", "--topic", topic, "--partitions", "1"], "");
+}
+
+fn send(shop: &Shop, op: &str, after: &str, lsn: u32) {
+    let row = ROW.replace("LSN", &lsn.to_string());
+    shop.kafka.send_lines("odd.public.t", &format!("{{\"op\":\"{op}\",\"before\":null,\"after\":{after},{row}\n"));
+}
+
+#[test]
+fn rows_that_only_their_source_could_tell_again_stay_told_until_somebody_says_that_they_were() {
+    let shop = Shop::open();
+    make(&shop, "odd.public.t");
+    send(&shop, "c", r#"{"id":1,"v":"x"}"#, 1);
+    let place = of_odd(&shop);
+    place.catch_up().is(0);
+    // An update of a row that was never told.
+    send(&shop, "u", r#"{"id":2,"v":"__debezium_unavailable_value"}"#, 2);
+    place.catch_up().is(1).says("public.t in lake may differ");
+    let told = |running: &mut Running, what: &str| {
+        running.until("it is told", |_| place.tidewire(&["status"], &[]).out.contains(what));
+        place.tidewire(&["status"], &[])
+    };
+    for _ in 0..2 {
+        let mut running = place.run();
+        let status = told(&mut running, "CRITICAL: sink lake: table public.t may lack rows");
+        status.says("never told in full").says("have the connector take a snapshot").says("tidewire dlq drop");
+        running.stop().is(0);
+    }
+    place.tidewire(&["dlq", "drop"], &["--sink", "lake"]).is(0);
+    place.catch_up().is(0);
+
+    // A topic of the bus that is deleted: what was in it is not told again either.
+    shop.kafka.delete_topic("copied.public.t");
+    send(&shop, "c", r#"{"id":3,"v":"z"}"#, 3);
+    place.catch_up().is(1).says("public.t in lake may differ: its topic was deleted");
+    let mut running = place.run();
+    let status = told(&mut running, "CRITICAL: sink lake: table public.t may lack rows");
+    assert!(!status.out.contains("mended") && !status.out.contains("reconcile"), "{}", status.out);
+
+    // The topic itself is deleted: nothing more comes, which is told, also to whoever starts later.
+    shop.kafka.delete_topic("odd.public.t");
+    told(&mut running, "table public.t: it is not followed any more").says("its topic odd.public.t was deleted");
+    running.stop().is(0);
+    let mut running = place.run();
+    told(&mut running, "its topic odd.public.t was deleted");
+    running.stop().is(0);
+}
+
+#[test]
+fn signals_that_cannot_come_are_told_by_check_and_while_it_runs_until_they_can() {
+    let shop = Shop::open();
+    let text = std::fs::read_to_string(shop.place.config()).unwrap();
+    let source = "'}}\nbus:";
+    assert!(text.contains(source));
+    let signals = "', signals: {table: public.signals, topic: shop.signals}}}\nbus:";
+    shop.place.configure(&text.replace(source, signals));
+    let lacks = ["there is no table public.signals", "there is no topic shop.signals"];
+    let checked = shop.place.tidewire(&["check"], &[]).is(0);
+    lacks.iter().for_each(|what| assert!(checked.out.contains(what), "{}", checked.out));
+    let mut running = shop.place.run();
+    let told = |what: &&str| shop.place.tidewire(&["status"], &[]).out.contains(*what);
+    running.until("both are told", |_| lacks.iter().all(told));
+    shop.server
+        .psql("CREATE TABLE signals (id varchar(64) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048))");
+    make(&shop, "shop.signals");
+    running.until("none is told", |_| !lacks.iter().any(told));
+    let checked = shop.place.tidewire(&["check"], &[]).is(0);
+    assert!(!checked.out.contains("there is no"), "{}", checked.out);
+    running.stop().is(0);
 }

@@ -108,6 +108,8 @@ pub struct ServerFacts {
     pub tables: Vec<TableFacts>,
     /// Patterns of the configuration that match no table.
     pub unmatched: Vec<String>,
+    /// The table for signals, if it isn't among those that are followed.
+    pub lacks_signals: Option<String>,
     /// The oldest transaction that is open: slot creation waits for it.
     pub oldest_transaction: Option<Duration>,
 }

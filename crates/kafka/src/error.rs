@@ -138,7 +138,7 @@ impl Fault {
                  don't acknowledge is sent again"
             }
             3 | UNKNOWN_TOPIC => {
-                "was the topic deleted? the process that captures makes it anew, and its table is compared and mended"
+                "was the topic deleted? the process that captures makes it anew, and its table is compared and mended, if the source is a database"
             }
             23 => "the group has members that aren't tidewire's: give the sink or the pipeline another name",
             26 => "raise bus.kafka.group.session_timeout, or lower the brokers' group.min.session.timeout.ms (6000 without a word)",
@@ -178,4 +178,11 @@ pub(crate) fn of_wrapper(error: &rdkafka::error::KafkaError, place: impl Into<St
         Some(code) => Fault { code: code as c_int, text: code.to_string() }.error(place),
         None => Error::unavailable(format!("Kafka: {error}")).context(place),
     }
+}
+
+/// A sink's reader lacks what comes next.
+pub(crate) fn lost(what: impl Into<String>, group: &str) -> Error {
+    Error::lost(what)
+        .context(format!("reader {group}"))
+        .hint("the sink is compared with the source and mended, if that is a database")
 }

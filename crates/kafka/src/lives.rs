@@ -57,7 +57,7 @@ pub(crate) fn ids(
 
 fn broken(name: &str) -> Error {
     Error::invalid(format!("the topic {name} was deleted: what is on the bus can't be read without it")).hint(
-        "set bus.kafka.topic_prefix to topics of their own: a new bus is made, and the sinks are compared and mended",
+        "set bus.kafka.topic_prefix to topics of their own: a new bus is made, and the sinks are compared and mended, if the source is a database",
     )
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn look(
     for (name, known) in named.iter().filter(|(_, known)| !topic::is_internal(&known.topic)) {
         let id = ids.get(name).copied().flatten();
         if known.is_gone(&ids, name) {
-            tracing::error!(topic = name, "the topic was deleted: its table is compared with the source and mended");
+            tracing::error!(topic = name, "the topic was deleted: what sinks had not read of it is gone");
             told.push((name.clone(), Named { id, life: known.life + 1, ..known.clone() }));
         } else if known.id.is_none() && id.is_some() {
             told.push((name.clone(), Named { id, ..known.clone() }));

@@ -17,6 +17,8 @@ const BYTES: usize = 1 << 20;
 pub struct KafkaSignals {
     of: Of,
     reading: Option<Reading>,
+    /// It was told that the topic isn't there.
+    lacks_topic: bool,
 }
 
 #[derive(Clone)]
@@ -33,10 +35,27 @@ struct Reading {
     next: u64,
 }
 
+/// What a wait brought.
+struct Turn {
+    /// None: the next begins anew.
+    reading: Option<Reading>,
+    heard: Option<Heard>,
+}
+
 impl KafkaSignals {
     /// `key`: of the messages that are meant, Debezium's `topic.prefix`.
     pub fn new(config: Config, topic: impl Into<String>, key: impl Into<String>) -> KafkaSignals {
-        KafkaSignals { of: Of { config, topic: topic.into(), key: key.into() }, reading: None }
+        KafkaSignals { of: Of { config, topic: topic.into(), key: key.into() }, reading: None, lacks_topic: false }
+    }
+
+    /// The topic is there, and is one that signals can come by. Changes nothing.
+    pub async fn look(config: Config, topic: &str) -> Result<()> {
+        let of = Of { config, topic: topic.to_string(), key: String::new() };
+        looked(move || match of.is_there(&of.consumer()?)? {
+            true => Ok(()),
+            false => Err(of.lacks_topic()),
+        })
+        .await
     }
 }
 
@@ -55,10 +74,20 @@ impl SignalChannel for KafkaSignals {
                 behind.map_err(|error| Error::bug("the place of a topic of signals is no offset").caused_by(error))?;
             loop {
                 let (of, reading) = (self.of.clone(), self.reading.take());
-                let (reading, heard) = looked(move || of.turn(reading, behind)).await?;
-                self.reading = reading;
-                if let Some(heard) = heard {
+                let Some(turn) = looked(move || of.turn(reading, behind)).await? else {
+                    if !std::mem::replace(&mut self.lacks_topic, true) {
+                        return Err(self.of.lacks_topic());
+                    }
+                    continue;
+                };
+                self.reading = turn.reading;
+                if let Some(heard) = turn.heard {
+                    self.lacks_topic = false;
                     return Ok(heard);
+                }
+                // Whoever was told that it lacks is told that it doesn't any more.
+                if std::mem::take(&mut self.lacks_topic) {
+                    return Ok(Heard { place: behind.to_string(), signals: Vec::new() });
                 }
             }
         })
@@ -93,15 +122,22 @@ impl Of {
         }
     }
 
-    /// Waits a little for what lies behind the place. Blocks.
-    fn turn(&self, reading: Option<Reading>, behind: u64) -> Result<(Option<Reading>, Option<Heard>)> {
+    fn lacks_topic(&self) -> Error {
+        Error::invalid(format!("there is no topic {} by which signals could come", self.topic)).hint(format!(
+            "make it, with one partition: kafka-topics --create --topic {} --partitions 1; it is read then",
+            self.topic
+        ))
+    }
+
+    /// Waits a little for what lies behind the place. None: there is no topic. Blocks.
+    fn turn(&self, reading: Option<Reading>, behind: u64) -> Result<Option<Turn>> {
         let mut reading = match reading.filter(|reading| reading.told == behind) {
             Some(reading) => reading,
             None => match self.begin(behind)? {
                 Some(reading) => reading,
                 None => {
                     std::thread::sleep(TURN);
-                    return Ok((None, None));
+                    return Ok(None);
                 }
             },
         };
@@ -124,11 +160,11 @@ impl Of {
             return Err(fault.error(format!("reading the topic {}", self.topic)));
         }
         reading.next = next;
-        if signals.is_empty() {
-            return Ok(((!is_gone).then_some(reading), None));
+        let heard = (!signals.is_empty()).then(|| Heard { place: next.to_string(), signals });
+        if heard.is_some() {
+            reading.told = next;
         }
-        reading.told = next;
-        Ok(((!is_gone).then_some(reading), Some(Heard { place: next.to_string(), signals })))
+        Ok(Some(Turn { reading: (!is_gone).then_some(reading), heard }))
     }
 
     /// None: the topic isn't there yet.

@@ -22,7 +22,18 @@ async fn signals_with_the_pipeline_s_key_come_once_from_the_first_start_on() {
     let mut first = channel(&kafka, "shop-signal");
     let begun = first.next(None).await.unwrap();
     assert_eq!((begun.place.as_str(), begun.signals.len()), ("0", 0));
+    let lacks = first.next(Some("0")).await.unwrap_err();
+    assert!(lacks.to_string().contains("there is no topic shop-signal"), "{lacks}");
+    let looked = || KafkaSignals::look(Config::new(kafka.address(), "", "main"), "shop-signal");
+    assert_eq!(looked().await.unwrap_err().to_string(), lacks.to_string());
     kafka.tool("TopicCommand", &["--create", "--topic", "shop-signal", "--partitions", "1"], "");
+    looked().await.unwrap();
+    let there = first.next(Some("0")).await.unwrap();
+    assert_eq!(
+        (there.place.as_str(), there.signals.len()),
+        ("0", 0),
+        "who was told that it lacks is told that it is there"
+    );
     send(
         &kafka,
         "shop-signal",

@@ -1,4 +1,4 @@
-//! Topics of tables that were deleted and made anew.
+//! What sinks can't have by reading on: of topics that were deleted and made anew, and of rows that were never told.
 
 use crate::collect::Collected;
 use crate::deliver::Deliver;
@@ -11,7 +11,12 @@ impl Deliver {
     pub(crate) async fn compare_anew(&mut self, topic: &Arc<str>, from: u64, collected: &mut Collected) -> Result<()> {
         let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
         let why = "its topic was deleted and made anew: messages may be missing";
-        tracing::error!(sink = self.state.name, table, "{why}; the table is compared and mended");
+        let next = if self.shared.source.has_rows() {
+            "the table is compared and mended"
+        } else {
+            "only its source can tell them again"
+        };
+        tracing::error!(sink = self.state.name, table, "{why}; {next}");
         self.repairs.ask(&self.shared, &self.state.name, Some(&table), why).await?;
         for (place, next) in &mut collected.progress.offsets {
             if place.topic == *topic {
@@ -19,5 +24,14 @@ impl Deliver {
             }
         }
         Ok(())
+    }
+
+    /// A source of rows reads again what changes lacked; of messages nobody knows more. It is written down before it is committed.
+    pub(crate) async fn lacks_rows(&mut self, table: &str, incomplete: u64) -> Result<()> {
+        if incomplete == 0 || self.shared.source.has_rows() {
+            return Ok(());
+        }
+        let why = "updates left values out, of rows that were never told in full: those rows are missing";
+        self.repairs.ask_unless_due(&self.shared, &self.state.name, table, why).await
     }
 }

@@ -116,6 +116,15 @@ impl Repairs {
         .await
     }
 
+    /// One that is due says enough.
+    pub async fn ask_unless_due(&self, shared: &Shared, sink: &str, table: &str, why: &str) -> Result<()> {
+        let is_same = |due: &Repair| due.sink == sink && due.table.as_deref().is_none_or(|of| of == table);
+        match self.due().iter().any(is_same) {
+            true => Ok(()),
+            false => self.ask(shared, sink, Some(table), why).await,
+        }
+    }
+
     /// For a sink, or one table of it, that begins empty behind a bus that may no longer hold everything.
     pub async fn ask_to_fill(&self, shared: &Shared, sink: &str, table: Option<&TableName>) -> Result<()> {
         // What the bus holds is read in any case; a comparison then finds what may lack all the same.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use tidewire_change::{topic, Key, Position};
-use tidewire_connector::{Messages, SignalFacts, SlotFacts, SourceStatus, TableState};
+use tidewire_connector::{Messages, SignalFacts, SlotFacts, SourceStatus, TableState, UnreadSchema};
 
 /// Wall times are microseconds since 1970 UTC. Positions are `commit` and `ordinal`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Status {
     /// A bus that several processes share isn't reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_trouble: Option<Trouble>,
+    /// Schemas that messages on the bus name and their registry no longer knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadSchema>,
     /// Copies that may differ and are to be compared and mended.
     pub repairs: Vec<Repair>,
     pub drift: Vec<DriftView>,
@@ -217,6 +220,7 @@ impl Running {
                 .collect(),
             journal: shared.journal.as_ref().map(|probe| probe()),
             bus_trouble: shared.words.trouble(),
+            unread: shared.bus.unread(),
             repairs: self.repairs().due(),
             drift: drift(shared),
             source: self.source_view(source),

@@ -36,7 +36,12 @@ impl Supervisor {
                 // The source can't step over what it can't understand, and trying again shows the same.
                 ErrorKind::Malformed if in_a_row >= self.attempts => return Err(error.context("capture")),
                 ErrorKind::Lost if !capture.lost => {
-                    tracing::error!(error = %error, "the source's log is gone: a new one is started, then all is compared");
+                    let next = if shared.source.has_rows() {
+                        "a new one is started, then all is compared"
+                    } else {
+                        "it goes on with what is there"
+                    };
+                    tracing::error!(error = %error, "the source's log is gone: {next}");
                     capture.lost = self.written_down(self.repairs.ask_all(&shared, error.message()).await);
                     shared.capture.recoveries.fetch_add(u64::from(capture.lost), Relaxed);
                 }
@@ -80,7 +85,9 @@ impl Supervisor {
                 },
                 (ErrorKind::Malformed, _, None) if in_a_row >= self.attempts => return Err(error.context(name())),
                 (ErrorKind::Lost, _, _) => {
-                    tracing::error!(sink = state.name, error = %error, "the bus lacks what comes next: all is compared");
+                    let next =
+                        if shared.source.has_rows() { "all is compared" } else { "it goes on with what is there" };
+                    tracing::error!(sink = state.name, error = %error, "the bus lacks what comes next: {next}");
                     let asked = self.ask_all(&mut deliver, error.message()).await;
                     deliver.from_earliest = self.written_down(asked);
                     false

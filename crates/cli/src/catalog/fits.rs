@@ -24,6 +24,14 @@ pub async fn unfit(config: &Config) -> Unfit {
             if let Some(file) = source.signals.as_ref().and_then(|signals| signals.file.as_ref()) {
                 unfit.note("source", signals::can_come(file));
             }
+            match signals::look_at_topic(config).await {
+                Ok(()) => {}
+                // It is waited for.
+                Err(error) if error.kind() == ErrorKind::Invalid => {
+                    unfit.notes.push(("signals".to_string(), error.to_string()));
+                }
+                Err(error) => unfit.faults.push(("signals".to_string(), error)),
+            }
             inspect_source(config).await.map(|(_, schemas)| schemas).unwrap_or_default()
         }
         SourceConfig::Debezium(source) => {

@@ -32,6 +32,17 @@ pub(super) fn channels(config: &Config) -> Result<Vec<ChannelFactory>> {
     Ok(channels)
 }
 
+/// Is the topic for signals there? `Invalid`: it isn't, or isn't fit.
+pub(super) async fn look_at_topic(config: &Config) -> Result<()> {
+    let Some(topic) = config.postgres().ok().and_then(|source| source.signals.as_ref()?.topic.as_ref()) else {
+        return Ok(());
+    };
+    match brokers(config, topic)? {
+        Some(kafka) => KafkaSignals::look(kafka, &topic.name).await,
+        None => Ok(()),
+    }
+}
+
 /// Can a file of signals ever be read here? It needn't be there yet.
 pub(super) fn can_come(path: &Path) -> Result<()> {
     const KEY: &str = "source.postgres.signals.file";

@@ -2,6 +2,7 @@
 
 use super::bus::{ask, sasl, tls};
 use super::connection;
+use super::reach::reach_registry;
 use crate::config::{Bus, Config, DebeziumSource};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -65,6 +66,9 @@ pub async fn look_at_topics(config: &Config, source: &DebeziumSource) -> Result<
     let settings = settings(config, source, Budget::new(0))?;
     if let Some(ask) = &settings.definitions {
         ask().await.map_err(|error| error.context("source.debezium.tables_from"))?;
+    }
+    if let Some(registry) = &source.registry {
+        reach_registry(registry, "source.debezium.registry").await?;
     }
     TopicsSource::look(settings).await
 }

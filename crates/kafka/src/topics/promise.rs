@@ -7,8 +7,10 @@ use super::resume::Topic;
 use super::source::{TopicsSource, Work};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tidewire_change::{Result, Schema, TableName};
-use tidewire_connector::Contract;
+use std::time::Duration;
+use tidewire_change::{ErrorKind, Result, Schema, TableName};
+use tidewire_connector::{hurries, Contract};
+use tokio::time::Instant;
 
 #[derive(Default)]
 pub(super) struct Promise {
@@ -18,10 +20,15 @@ pub(super) struct Promise {
     answered: HashMap<usize, (Arc<Schema>, Option<String>)>,
     /// The topics of the batch under way, as they stood before it.
     before: BTreeMap<String, Topic>,
+    /// When what was refused is asked again; none: nothing was.
+    again: Option<Instant>,
 }
 
 /// Schemas that are remembered; a source has one a table and version.
 const REMEMBERED: usize = 4096;
+/// Between two questions whether a refused table may go out by now, and how long the answer may take: the topics wait for it.
+const AGAIN: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn address(schema: &Arc<Schema>) -> usize {
     Arc::as_ptr(schema) as usize
@@ -37,8 +44,21 @@ impl Promise {
         self.before = names.filter_map(|name| Some((name.to_string(), topics.get(name)?.clone()))).collect();
     }
 
+    /// Until what was refused is to be asked again. Cancel-safe.
+    pub async fn is_due(again: Option<Instant>) {
+        match again {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
     /// What was refused is asked again.
     pub fn forget_refusals(&mut self) {
+        self.again = None;
         self.answered.retain(|_, (_, why)| why.is_none());
     }
 
@@ -52,7 +72,36 @@ impl Promise {
     }
 }
 
+fn pause() -> Duration {
+    if hurries() {
+        AGAIN / 30
+    } else {
+        AGAIN
+    }
+}
+
 impl TopicsSource {
+    /// Somebody may have mended what tables were refused for: their topics are read on then, from where they were left.
+    pub(super) async fn ask_again(&mut self) -> Result<()> {
+        self.promise.again = Some(Instant::now() + pause());
+        let Some(contract) = self.promise.contract.clone() else { return Ok(()) };
+        let refused = self.promise.answered.values().filter(|(_, why)| why.is_some()).map(|(schema, _)| schema.clone());
+        for schema in refused.collect::<Vec<_>>() {
+            match tokio::time::timeout(PATIENCE, contract(schema.clone())).await {
+                Ok(Ok(None)) => {
+                    tracing::info!(table = %schema.table, "the table's schema is taken now: its topics are read on");
+                    let here = self.resume.checkpoint(0)?;
+                    return self.begin(Some(here), false).await;
+                }
+                Ok(Ok(Some(_))) => {}
+                Ok(Err(error)) if error.kind() != ErrorKind::Unavailable => return Err(error),
+                // Nobody answers: nothing waits for it.
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for schemas that come up for the first time; the batch stands in `work` meanwhile.
     pub(super) async fn ask_for_schemas(&mut self) -> Result<()> {
         let Some(contract) = self.promise.contract.clone() else { return Ok(()) };
@@ -96,7 +145,8 @@ impl TopicsSource {
             let order = TopicOrder::begin((self.config.kafka.now)());
             *known = before.unwrap_or_else(|| Topic { id: known.id, life: known.life, order, ..Topic::default() });
             let topic: Arc<str> = name.into();
-            let why = format!("{why}. Its topics are read again from here when the pipeline is started anew");
+            let why = format!("{why}. Its topics are read again from here when it is taken, which is asked by itself");
+            self.promise.again.get_or_insert_with(|| Instant::now() + pause());
             self.parked.insert(topic.clone(), (table, why));
             let _ = self.handle.tell(Command::Leave(topic));
         }

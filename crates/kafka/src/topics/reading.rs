@@ -39,6 +39,8 @@ pub(super) struct Raw {
     pub bytes: usize,
     /// All visible messages below have come.
     pub ends: Ends,
+    /// Topics of which something was read and that aren't there now, if they are others than before.
+    pub gone: Option<BTreeSet<String>>,
     /// Topics that are read from now on.
     pub found: Vec<(Arc<str>, Option<u64>)>,
     /// Partitions that are read from their first message again.
@@ -76,6 +78,7 @@ pub(super) struct Reading {
     /// Partitions of the topics that are read.
     read: BTreeMap<String, u32>,
     left: BTreeSet<String>,
+    gone: BTreeSet<String>,
     told: channel::Sender<Result<Raw>>,
 }
 
@@ -97,8 +100,8 @@ impl Reading {
         told: channel::Sender<Result<Raw>>,
     ) -> Result<Reading> {
         let consumer = Consumer::new(&config.kafka.consumer(&group(&config), bytes))?;
-        let (names, read, left) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Ok(Reading { config, consumer, known, recovers, names, read, left, told })
+        let (names, read, left, gone) = (HashMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Reading { config, consumer, known, recovers, names, read, left, gone, told })
     }
 
     pub fn queue(&self) -> Arc<Queue> {
@@ -141,10 +144,14 @@ impl Reading {
                     break;
                 }
             }
-            if raw.mark.is_none() && raw.found.is_empty() {
+            if raw.mark.is_none() && raw.found.is_empty() && raw.gone.is_none() {
                 self.poll(&mut raw)?;
             }
-            let is_empty = raw.records.is_empty() && raw.ends.is_empty() && raw.found.is_empty() && raw.mark.is_none();
+            let is_empty = raw.records.is_empty()
+                && raw.ends.is_empty()
+                && raw.found.is_empty()
+                && raw.gone.is_none()
+                && raw.mark.is_none();
             if !is_empty && self.told.blocking_send(Ok(raw)).is_err() {
                 return Ok(());
             }
@@ -168,7 +175,7 @@ impl Reading {
 
     /// Topics and partitions that are new, and whether those that are read are still the same.
     fn look(&mut self, raw: &mut Raw) -> Result<()> {
-        let patterns = &self.config.topics;
+        let patterns = &self.config.topics.clone();
         let there = self.consumer.client().topics_like(|name| is_meant(patterns, name))?;
         let names: Vec<&str> = there.keys().map(String::as_str).collect();
         let ids = topic_ids(self.consumer.client(), &names, ANSWER)?;
@@ -176,6 +183,12 @@ impl Reading {
         for name in gone {
             tracing::warn!(topic = name, "the topic is gone; what was read of it stays");
             self.forget(&name)?;
+        }
+        let is_gone = |name: &&String| is_meant(patterns, name) && !there.contains_key(*name);
+        let gone: BTreeSet<String> = self.known.keys().filter(is_gone).cloned().collect();
+        if gone != self.gone {
+            raw.gone = Some(gone.clone());
+            self.gone = gone;
         }
         for (name, partitions) in there {
             let id = ids.get(&name).copied().flatten();

@@ -1,10 +1,11 @@
 //! From records to changes, one after the other.
 
+use super::keys::unknown;
 use super::order::{self, Placed, TopicOrder};
 use super::reading::{Command, Record};
 use super::resume::{Partition, Topic};
 use super::source::{Step, TopicsSource, Work};
-use super::tables::{may_be_outdated, unknown, Refusal, Seen};
+use super::tables::{may_be_outdated, Refusal, Seen};
 use super::truncates::is_in_each_partition;
 use super::writers::{Part, Writer};
 use std::time::Duration;
@@ -28,6 +29,9 @@ const BARE: &str = "its columns are of the types that Protobuf tells, so a time 
 impl TopicsSource {
     /// Takes the batch's records, one after the other.
     pub(super) fn step(&mut self, work: &mut Work) -> Step {
+        if let Some(gone) = work.raw.gone.take() {
+            self.gone = gone;
+        }
         for (topic, id) in &work.raw.found {
             let now = (self.config.kafka.now)();
             let known = self

@@ -1,12 +1,15 @@
 //! A registered schema with those that it refers to, and with what these refer to.
 
-use crate::registry::{refused, Ask};
+use crate::registry::{is_absent, refused, Ask};
 use serde_json::Value;
 use std::collections::HashSet;
 use tidewire_change::{topic, Result};
 
 /// Schemas that one may refer to, in whatever steps.
 const MOST: usize = 200;
+
+/// Of one that a registry hasn't.
+pub(super) const UNKNOWN: &str = "the schema registry doesn't know it";
 
 /// A schema as its registry has it.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub(super) async fn whole(ask: &Ask, path: String) -> Result<Result<Whole, Strin
     let (status, answer) = ask("GET", path, None).await?;
     match status {
         200..=299 => {}
-        404 => return Ok(Err("the schema registry doesn't know it".to_string())),
+        status if is_absent(status, &answer) => return Ok(Err(UNKNOWN.to_string())),
         status => return Err(refused(status, &answer)),
     }
     let (mut others, mut seen) = (Vec::new(), HashSet::new());
@@ -61,7 +64,7 @@ pub(super) async fn whole(ask: &Ask, path: String) -> Result<Result<Whole, Strin
         let (status, answer) = ask("GET", path, None).await?;
         match status {
             200..=299 => {}
-            404 => {
+            status if is_absent(status, &answer) => {
                 return Ok(Err(format!(
                     "it refers to version {version} of {subject}, which the schema registry doesn't know"
                 )))
@@ -110,7 +113,7 @@ mod tests {
                 "/schemas/ids/3" => json!({"schema": "x", "references": [{"name": "d"}]}),
                 "/schemas/ids/4" => json!({"schema": "x"}),
                 "/schemas/ids/5" => return Box::pin(async { Ok((500, json!({"message": "on fire"}))) }),
-                _ => return Box::pin(async { Ok((404, json!({}))) }),
+                _ => return Box::pin(async { Ok((404, json!({"error_code": 40402}))) }),
             };
             Box::pin(async { Ok((200, answer)) })
         })

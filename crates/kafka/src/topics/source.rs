@@ -46,6 +46,8 @@ pub struct TopicsSource {
     pub(super) is_owed: bool,
     /// Topics that can't be read, and why.
     pub(super) parked: BTreeMap<Arc<str>, (TableName, String)>,
+    /// Topics that were read and aren't there any more.
+    pub(super) gone: BTreeSet<String>,
     pub(super) notes: BTreeMap<TableName, BTreeSet<String>>,
     pub(super) behind: BTreeMap<TableName, u32>,
     pub(super) writers: Writers,
@@ -87,6 +89,7 @@ impl TopicsSource {
             asking: None,
             is_owed: false,
             parked: BTreeMap::new(),
+            gone: BTreeSet::new(),
             notes: BTreeMap::new(),
             behind: BTreeMap::new(),
             writers: Writers::default(),
@@ -108,7 +111,7 @@ impl TopicsSource {
         looked.await.map_err(of_section)
     }
 
-    async fn begin(&mut self, from: Option<Checkpoint>, recovers: bool) -> Result<()> {
+    pub(super) async fn begin(&mut self, from: Option<Checkpoint>, recovers: bool) -> Result<()> {
         self.end();
         if self.is_owed {
             // Each time that it isn't told, whoever opens this waits longer.
@@ -149,7 +152,15 @@ impl TopicsSource {
     async fn batch(&mut self) -> Result<ChangeBatch> {
         if self.work.is_none() {
             let closed = || Error::unavailable("the topics aren't being read just now");
-            let told = self.inbox.as_mut().ok_or_else(closed)?.recv().await.ok_or_else(closed)?;
+            let told = loop {
+                let again = self.promise.again();
+                let inbox = self.inbox.as_mut().ok_or_else(closed)?;
+                tokio::select! {
+                    biased;
+                    () = Promise::is_due(again) => self.ask_again().await?,
+                    told = inbox.recv() => break told.ok_or_else(closed)?,
+                }
+            };
             if told.is_err() {
                 locked(&self.handle.status).connected = false;
             }
@@ -255,6 +266,19 @@ impl TopicsSource {
         notes
     }
 
+    /// Nothing more comes to a table of which no topic is there.
+    fn state_of(&self, table: &TableName) -> TableState {
+        let topics = self.resume.topics.iter().filter(|(_, topic)| topic.table.as_ref() == Some(table));
+        let (gone, there): (Vec<_>, Vec<_>) =
+            topics.map(|(name, _)| name.as_str()).partition(|name| self.gone.contains(*name));
+        match gone.is_empty() || !there.is_empty() {
+            true => TableState::Streaming,
+            false => TableState::Left {
+                why: format!("its topic {} was deleted; what was read of it stays", gone.join(", ")),
+            },
+        }
+    }
+
     fn show(&self) {
         let mut tables: Vec<TableStatus> = self
             .tables
@@ -266,7 +290,7 @@ impl TopicsSource {
                 notes.extend(self.of_snapshots(name).into_iter().map(str::to_string));
                 TableStatus {
                     table: name.clone(),
-                    state: TableState::Streaming,
+                    state: self.state_of(name),
                     key: table.schema.key.clone(),
                     identity: table.schema.identity,
                     rows_read: table.rows[0],

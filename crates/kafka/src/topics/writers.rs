@@ -1,9 +1,10 @@
 //! Topics in Avro, Protobuf and JSON Schema: which schema a message was written under, and what the registry says of it.
 
 use super::reading::Record;
-use super::references::{whole, Whole};
+use super::references::{whole, Whole, UNKNOWN};
 use super::source::TopicsSource;
 use crate::protobuf;
+use crate::registry::{is_absent, Ask};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -215,8 +216,36 @@ impl TopicsSource {
         let Some(ask) = self.config.registry.clone() else { return Ok(()) };
         let found = whole(&ask, reference.path()).await;
         let found = found.map_err(|error| error.context(format!("asking for the schema {reference}")))?;
+        if found.as_ref().is_err_and(|why| why == UNKNOWN) {
+            let had = self.writers.0.iter().find(|(_, found)| found.is_ok()).map(|(known, _)| *known);
+            is_emptied(&ask, reference, had).await?;
+        }
         self.writers.0.insert(reference, found.and_then(|whole| registered(&whole)));
         Ok(())
+    }
+}
+
+/// One schema may be unknown, and its messages are dead letters. A registry that has none at all, or no longer has those that it had, is
+/// waited for: nothing of the topics is passed over for that. `had`: one that it had.
+async fn is_emptied(ask: &Ask, reference: Reference, had: Option<Reference>) -> Result<()> {
+    let is_emptied = match had {
+        Some(known) => {
+            let (status, answer) = ask("GET", known.path(), None).await?;
+            is_absent(status, &answer)
+        }
+        None => {
+            let (status, answer) = ask("GET", "/subjects?deleted=true".to_string(), None).await?;
+            (200..=299).contains(&status) && answer.as_array().is_some_and(Vec::is_empty)
+        }
+    };
+    match is_emptied {
+        false => Ok(()),
+        true => {
+            let what = format!("the schema registry doesn't know the schema {reference} of a message, nor any other that it had: it was emptied, or is another one");
+            Err(Error::unavailable(what).hint(
+                "import what was exported of the registry (tidewire registry import), or name the right one: source.debezium.registry; it goes on by itself then",
+            ))
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 use super::server::room;
 use super::{bytes_text, server, signals, sorted, span_text, Finding, Severity};
 use crate::config::JournalFacts;
+use crate::repairs::Repair;
 use crate::shared::Trouble;
 use crate::status::{LoopView, SinkView, SlotView, Snapshot, SourceView, Status, TableView};
-use tidewire_connector::SlotFacts;
+use tidewire_connector::{SlotFacts, UnreadSchema};
 
 /// A call that takes longer than this is worth a word; five times that is trouble.
 const SLOW_CALL_SECONDS: f64 = 60.0;
@@ -12,6 +13,8 @@ const STUBBORN_ERRORS: u32 = 5;
 const STUBBORN_SECONDS: f64 = 60.0;
 /// A copy that is younger than this doesn't count as falling behind, however slow it is at the moment.
 const FRESH_SECONDS: f64 = 30.0;
+/// So many of several things alike are named.
+const NAMED: usize = 10;
 const RUNWAY_CRITICAL_HOURS: f64 = 4.0;
 const RUNWAY_WARNING_HOURS: f64 = 24.0;
 
@@ -37,6 +40,7 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
     if let Some(trouble) = status.bus_trouble.as_ref().filter(|_| !met) {
         findings.push(in_trouble("bus", "it doesn't answer", trouble, status.now));
     }
+    unread(&status.unread, &mut findings);
     for drift in &status.drift {
         findings.push(
             Finding::new(
@@ -48,29 +52,52 @@ pub fn diagnose(status: &Status) -> Vec<Finding> {
             .next(format!("tidewire reconcile {} --table {} --sink {} --repair", status.file, drift.table, drift.sink)),
         );
     }
-    for repair in &status.repairs {
-        let table = repair.table.as_ref().map_or("every table".to_string(), |t| format!("table {t}"));
-        findings.push(
-            Finding::new(
-                Severity::Warning,
-                format!("sink {}", repair.sink),
-                format!("{table} is to be compared and mended"),
-            )
-            .since(repair.since)
-            .why(repair.why.clone())
-            .next(match status.source.messages {
-                Some(_) => format!(
-                    "have the connector take a snapshot of the tables again; then: tidewire dlq drop {} --sink {}",
-                    status.file, repair.sink
-                ),
-                None => format!(
-                    "nothing while Tidewire runs; or at once: tidewire reconcile {} --sink {} --repair",
-                    status.file, repair.sink
-                ),
-            }),
-        );
-    }
+    findings.extend(status.repairs.iter().map(|repair| to_mend(repair, status)));
     sorted(findings)
+}
+
+/// Of a source of messages nothing is compared, so nothing is mended by itself.
+fn to_mend(repair: &Repair, status: &Status) -> Finding {
+    let of_messages = status.source.messages.is_some();
+    let (severity, what) = match (&repair.table, of_messages) {
+        (Some(table), false) => (Severity::Warning, format!("table {table} is to be compared and mended")),
+        (None, false) => (Severity::Warning, "every table is to be compared and mended".to_string()),
+        (Some(table), true) => (Severity::Critical, format!("table {table} may lack rows, or hold old ones")),
+        (None, true) => (Severity::Critical, "every table may lack rows, or hold old ones".to_string()),
+    };
+    let (file, sink) = (&status.file, &repair.sink);
+    let next = match of_messages {
+        true => format!(
+            "nothing here can mend it: have the connector take a snapshot of what is named; when that is read, stop Tidewire, and: tidewire dlq drop \
+             {file} --sink {sink}"
+        ),
+        false => format!("nothing while Tidewire runs; or at once: tidewire reconcile {file} --sink {sink} --repair"),
+    };
+    Finding::new(severity, format!("sink {sink}"), what).since(repair.since).why(repair.why.clone()).next(next)
+}
+
+fn unread(schemas: &[UnreadSchema], findings: &mut Vec<Finding>) {
+    let Some(since) = schemas.iter().map(|schema| schema.since).min() else { return };
+    let named = |schema: &UnreadSchema| match schema.subject.as_str() {
+        "" => schema.id.to_string(),
+        subject => format!("{} ({subject})", schema.id),
+    };
+    let mut names: Vec<String> = schemas.iter().map(named).collect();
+    if names.len() > NAMED {
+        let more = names.len() - NAMED;
+        names.truncate(NAMED);
+        names.push(format!("{more} more"));
+    }
+    let (severity, what) = match schemas.iter().all(|schema| schema.has_aged) {
+        false => (Severity::Critical, "messages lie in the topics that nobody can read by the schema registry"),
+        true => (Severity::Note, "compacted topics may hold messages that nobody can read by the schema registry"),
+    };
+    findings.push(
+        Finding::new(severity, "bus", what)
+            .since(since)
+            .why(format!("it was emptied or replaced, and doesn't know the numbers that they name: {}", names.join(", ")))
+            .next("have readers begin behind them; or, with an export of the registry as it was, set that up again: docs/registry.md, Another registry"),
+    );
 }
 
 fn source(source: &SourceView, status: &Status, findings: &mut Vec<Finding>) {
@@ -167,8 +194,15 @@ fn table_state(table: &TableView, status: &Status, findings: &mut Vec<Finding>) 
             findings.push(left(Severity::Critical, "it is parked: it isn't followed", next));
         }
         Snapshot::Left => {
-            let next = "nothing, if that is meant; its copies stay as they are. Renamed? Name the new one under \
-                        source.postgres.tables";
+            let next = match status.source.messages {
+                Some(_) => {
+                    "nothing, if that is meant; its copies stay as they are. One of its name that comes is read from its start"
+                }
+                None => {
+                    "nothing, if that is meant; its copies stay as they are. Renamed? Name the new one under \
+                     source.postgres.tables"
+                }
+            };
             findings.push(left(Severity::Warning, "it is not followed any more, or can't be", next.to_string()));
         }
         _ => {}
@@ -194,8 +228,13 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
             .since(parked.since)
             .why(parked.why.clone())
             .next(format!(
-                "{}; then restart Tidewire: the table is compared and mended",
-                parked.hint.as_deref().unwrap_or("mend the cause")
+                "{}; then restart Tidewire{}",
+                parked.hint.as_deref().unwrap_or("mend the cause"),
+                match status.source.messages {
+                    Some(_) =>
+                        ", and have the connector take a snapshot of the table: what came meanwhile was passed over",
+                    None => ": the table is compared and mended",
+                }
             )),
         );
     }
@@ -215,18 +254,6 @@ fn sink_state(sink: &SinkView, status: &Status, findings: &mut Vec<Finding>) {
                     file = status.file
                 ),
             }),
-        );
-    }
-    // A source of rows reads such a row again by itself; one of messages can't.
-    if sink.rows_incomplete > 0 && status.source.messages.is_some() {
-        findings.push(
-            Finding::new(
-                Severity::Critical,
-                subject.clone(),
-                format!("{} changes lacked values", sink.rows_incomplete),
-            )
-            .why("they were updates that left values out, of rows that were never told in full: those rows are missing")
-            .next("have the connector take a snapshot of the tables again"),
         );
     }
     falling_behind(sink, subject, findings);

@@ -49,6 +49,7 @@ pub fn check(facts: &ServerFacts) -> Vec<Finding> {
     for pattern in &facts.unmatched {
         findings.push(unmatched(pattern, &facts.tables));
     }
+    findings.extend(facts.lacks_signals.as_deref().map(super::signals::lacks_table));
     if let Some(open) = facts.oldest_transaction.filter(|t| t.as_secs_f64() > LONG_SECONDS && facts.slot.is_none()) {
         findings.push(
             Finding::new(

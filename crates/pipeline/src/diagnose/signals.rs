@@ -1,19 +1,20 @@
 use super::{Finding, Severity};
 use crate::status::SignalsView;
 
+/// For `check`, too.
+pub(super) fn lacks_table(table: &str) -> Finding {
+    Finding::new(Severity::Warning, "signals", format!("there is no table {table} by which they could come"))
+        .why("it isn't among the tables that are followed: it isn't there, or a publication of your own doesn't have it")
+        .next(format!(
+            "CREATE TABLE {table} (id varchar(64) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048)), and add it to the \
+             publication, if that is your own"
+        ))
+}
+
 /// What is amiss with signals.
 pub(super) fn signals(view: &SignalsView, findings: &mut Vec<Finding>) {
     let facts = &view.facts;
-    if let Some(table) = &facts.lacks_table {
-        findings.push(
-            Finding::new(Severity::Warning, "signals", format!("there is no table {table} by which they could come"))
-                .why("it isn't among the tables that are followed: it isn't there, or a publication of your own doesn't have it")
-                .next(format!(
-                    "CREATE TABLE {table} (id varchar(64) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048)), and add it to the \
-                     publication, if that is your own"
-                )),
-        );
-    }
+    findings.extend(facts.lacks_table.as_deref().map(lacks_table));
     for refused in &facts.refused {
         findings.push(
             Finding::new(Severity::Warning, "signals", "one was not carried out")

@@ -123,6 +123,10 @@ impl SourceHandle for Far {
         }
     }
 
+    fn has_rows(&self) -> bool {
+        self.near.has_rows()
+    }
+
     fn facts(&self) -> BoxFuture<'_, Result<ServerFacts>> {
         self.near.facts()
     }

@@ -180,6 +180,55 @@ fn each_thing_that_goes_wrong_at_run_time_is_told_with_the_way_out() {
 }
 
 #[test]
+fn of_a_source_of_messages_no_finding_promises_what_only_a_database_could_do() {
+    let repair = |table: Option<&str>| Repair {
+        sink: "lake".into(),
+        table: table.map(str::to_string),
+        why: "its topic was deleted".into(),
+        since: EPOCH,
+        reread: false,
+        again: 0,
+        apart: false,
+    };
+    let mut status = status();
+    status.source.messages = Some(Default::default());
+    status.source.recoveries = 1;
+    status.repairs = vec![repair(None), repair(Some("shop.orders"))];
+    status.sinks[0].parked.insert("shop.orders".into(), Parked { why: "odd".into(), hint: None, since: EPOCH });
+    (status.tables[0].state, status.tables[0].parked) = (Snapshot::Left, Some("its topic x was deleted".into()));
+    let told = text(&diagnose(&status));
+    for part in [
+        "CRITICAL: sink lake: table shop.orders may lack rows, or hold old ones\n  why: its topic was deleted\n  do:  nothing here can mend it",
+        "CRITICAL: sink lake: every table may lack rows",
+        "tidewire dlq drop shop.yaml --sink lake",
+        "then restart Tidewire, and have the connector take a snapshot of the table",
+        "One of its name that comes is read from its start",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    for promise in ["mended", "reconcile", "source.postgres"] {
+        assert!(!told.contains(promise), "{promise}: {told}");
+    }
+}
+
+#[test]
+fn schemas_that_a_registry_lost_are_critical_until_the_retention_of_their_messages_has_passed() {
+    let lost = |id: u32, subject: &str, has_aged: bool| tidewire_connector::UnreadSchema {
+        id,
+        subject: subject.into(),
+        since: EPOCH,
+        has_aged,
+    };
+    let mut status = status();
+    status.unread = vec![lost(7, "shop.orders-value", true), lost(9, "", false)];
+    let told = text(&diagnose(&status));
+    assert!(told.starts_with("CRITICAL: bus: messages lie in the topics that nobody can read"), "{told}");
+    assert!(told.contains("7 (shop.orders-value), 9\n"), "{told}");
+    status.unread[1].has_aged = true;
+    assert!(text(&diagnose(&status)).starts_with("note: bus: compacted topics may hold"));
+}
+
+#[test]
 fn the_worst_comes_first() {
     let mut status = status();
     status.source.waiting = Some("x".into());
