@@ -188,6 +188,9 @@ pub struct Run {
     /// copies are compared and brought to its state
     #[arg(long)]
     pub accept_older_source: bool,
+    /// Register schemas anew in a registry that has lost them: messages that lie in the topics already can't be read by it then
+    #[arg(long)]
+    pub accept_emptied_registry: bool,
     /// Print what happened as JSON at the end
     #[arg(long)]
     pub json: bool,
@@ -201,6 +204,9 @@ pub struct Capture {
     /// Follow a source that lacks transactions which were read already, as `tidewire run` does
     #[arg(long)]
     pub accept_older_source: bool,
+    /// Register schemas anew in a registry that has lost them, as `tidewire run` does
+    #[arg(long)]
+    pub accept_emptied_registry: bool,
     /// Address of the HTTP API; the configuration's `http` otherwise
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,

@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use support::front::Front;
 use support::registry::Registry;
 use support::shop::Shop;
-use support::{free_port, Place};
+use support::{free_port, Place, Running};
 
 fn shop(url: &str, more: &str) -> Shop {
     Shop::open_with(&format!(", format: debezium-avro, registry: {{url: '{url}'{more}}}"))
@@ -48,7 +48,7 @@ fn a_registry_behind_tls_and_a_login_is_written_to_and_read_from_and_who_is_not_
     let check = |url: &str, more: &[&str], token: &str| {
         let words = ["registry", "check", "--file", file.to_str().unwrap(), "--subject", "s", "--url", url];
         let words = words.iter().chain(more).map(|word| word.to_string());
-        support::Running::start_with(words, &[("TIDEWIRE_TOKEN", token)]).end()
+        Running::start_with(words, &[("TIDEWIRE_TOKEN", token)]).end()
     };
     check(&url, &["--ca", &ca], "t0ken").is(0);
     check(&url, &["--ca", &ca], "wrong").is(2).says("let nobody in");
@@ -58,6 +58,23 @@ fn a_registry_behind_tls_and_a_login_is_written_to_and_read_from_and_who_is_not_
     check(&url.replace("https", "http"), &["--ca", &ca], "t0ken").is(2).says("say https://");
     let plain = format!("https://localhost:{}", registry.port);
     check(&plain, &["--ca", &ca], "t0ken").is(2).says("speaks no TLS");
+
+    // `check` knows it, of the bus and of a source, also where a path leads elsewhere.
+    let texts =
+        [std::fs::read_to_string(shop.place.config()).unwrap(), std::fs::read_to_string(place.config()).unwrap()];
+    for (of, text) in [&shop.place, &place].into_iter().zip(&texts) {
+        of.tidewire(&["check"], &[]).is(0).says("ready");
+        for (right, wrong, told) in [
+            (", user: any, password: t0ken", "", "lets nobody in without a login"),
+            ("password: t0ken", "password: wrong", "doesn't take the login"),
+            (url.as_str(), &format!("{url}/elsewhere"), "is no schema registry"),
+        ] {
+            of.configure(&text.replace(right, wrong));
+            let checked = of.tidewire(&["check"], &[]).is(1).says(told);
+            assert!(!checked.out.contains("ready"), "{}", checked.out);
+        }
+        of.configure(text);
+    }
 
     // Nothing of a table reaches its topic where the registry doesn't answer for its schema.
     shop.server.psql("CREATE TABLE late (id int PRIMARY KEY); INSERT INTO late VALUES (1)");
@@ -70,10 +87,12 @@ fn a_registry_behind_tls_and_a_login_is_written_to_and_read_from_and_who_is_not_
 }
 
 #[test]
-fn without_auto_register_a_table_waits_for_its_schema_and_nothing_is_registered() {
+fn without_auto_register_a_table_waits_for_its_schema_and_goes_on_by_itself_and_nothing_is_registered() {
     let registry = Registry::start();
     let shop = shop(&registry.url(), ", auto_register: false");
-    let mut running = shop.place.run();
+    // It is looked for every half a minute; here at once.
+    let words = ["run".to_string(), shop.place.config().display().to_string()];
+    let mut running = Running::start_with(words, &[("TIDEWIRE_HURRY", "1")]);
     let parked = |name: &str| {
         let status = shop.place.tidewire(&["status"], &["--json"]).json();
         let tables = status["tables"].as_array().cloned().unwrap_or_default();
@@ -91,9 +110,6 @@ fn without_auto_register_a_table_waits_for_its_schema_and_nothing_is_registered(
     let other = self::shop(&registry.url(), "");
     is_equal(&other);
     let known = registry.yes("GET", "/schemas", None).as_array().unwrap().len();
-    for table in ["public.orders", "public.events"] {
-        shop.place.tidewire(&["snapshot"], &["--table", table]).is(0);
-    }
     let copied = "SELECT count(*) FROM orders WHERE NOT _deleted";
     running.until("it is copied", |_| {
         shop.server.psql_in("replica", "SELECT to_regclass('orders')") == "orders"

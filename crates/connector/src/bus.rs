@@ -1,5 +1,6 @@
 use crate::{BoxFuture, Credit};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, Schema, TopicPartition};
@@ -27,11 +28,27 @@ pub trait BusWriter: Send + Sync {
     fn contract(&self) -> Option<Contract> {
         None
     }
+    /// Messages of tables that whoever reads them by a schema registry can't read any more.
+    fn unread(&self) -> Vec<UnreadSchema> {
+        Vec::new()
+    }
     /// What comes to one small topic from now on, from any process. `Invalid` when the bus is of one process alone.
     fn follow<'a>(&'a self, topic: &'a str) -> BoxFuture<'a, Result<Box<dyn Following>>> {
         let what = format!("no other process writes to this bus: there is nothing to follow in {topic}");
         Box::pin(async { Err(Error::invalid(what)) })
     }
+}
+
+/// A schema that messages name by a number which their registry no longer knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadSchema {
+    pub id: u32,
+    /// Under which it was registered; empty: it isn't known.
+    pub subject: String,
+    /// Microseconds since 1970 UTC.
+    pub since: i64,
+    /// The topics' retention has passed since: only compacted ones may hold such messages still.
+    pub has_aged: bool,
 }
 
 /// The messages of one topic, as they come.
@@ -72,6 +89,10 @@ pub trait BusReader: Send {
     /// `__`: they tell at `seek` whether the bus is still the one that was read.
     fn marks(&self) -> Vec<(TopicPartition, u64)> {
         Vec::new()
+    }
+    /// The same, also behind what was read since without anything in it for the sink. Said when `next` has nothing to return.
+    fn passed(&self) -> Vec<(TopicPartition, u64)> {
+        self.marks()
     }
     /// `progress`, brought back so far that the partitions named are read again from these offsets on. What `seek` takes.
     fn rewound<'a>(

@@ -1,3 +1,4 @@
+use crate::accepting::{Accepting, Trust};
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::follow::Follower;
@@ -5,14 +6,15 @@ use crate::format;
 use crate::lag;
 use crate::reader::KafkaReader;
 use crate::records;
-use crate::registry::Accepting;
 use crate::whole;
 use crate::writer::{Job, Role, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::sync::Arc;
 use tidewire_change::{Checkpoint, Error, Message, Result, TopicPartition};
-use tidewire_connector::{BoxFuture, Budget, BusWriter, Contract, Credit, FetchedMessage, Following, Lag};
+use tidewire_connector::{
+    BoxFuture, Budget, BusWriter, Contract, Credit, FetchedMessage, Following, Lag, UnreadSchema,
+};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -20,6 +22,7 @@ use tokio::sync::oneshot;
 pub struct KafkaBus {
     config: Config,
     jobs: mpsc::Sender<Job>,
+    trust: Arc<Trust>,
     /// What librdkafka may hold while it writes: taken from the budget for good.
     _reserved: Option<Credit>,
 }
@@ -72,7 +75,7 @@ impl KafkaBus {
         let thread = std::thread::Builder::new().name("kafka-writer".to_string()).spawn(work);
         thread.map_err(|error| Error::io(error, "the thread that writes to Kafka"))?;
         outcome.await.map_err(|_| stopped())??;
-        Ok(KafkaBus { config, jobs, _reserved })
+        Ok(KafkaBus { config, jobs, trust: Arc::default(), _reserved })
     }
 
     /// A reader for one sink. It takes credit from `budget` for what it holds. `topics`: only these.
@@ -82,7 +85,12 @@ impl KafkaBus {
 
     /// Tells this bus from any other, also from a later one with the same names; none: nobody has captured into it yet.
     pub async fn id(&self) -> Result<Option<u64>> {
-        self.blocking(|config| Ok(whole::state(&config)?.map(|state| state.bus))).await
+        Self::id_of(self.config.clone()).await
+    }
+
+    /// The same of one that isn't opened. Changes nothing.
+    pub async fn id_of(config: Config) -> Result<Option<u64>> {
+        looked(move || Ok(whole::state(&config)?.map(|state| state.bus))).await
     }
 
     /// How far a sink's reader is behind, by the offsets that it has noted. Changes nothing.
@@ -130,6 +138,7 @@ impl BusWriter for KafkaBus {
     /// When it is dropped before it is done, or fails with `Unavailable`, the append may still have happened.
     fn append(&self, messages: Vec<Message>, checkpoint: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
+            self.trust.takes(&messages)?;
             let (done, outcome) = oneshot::channel();
             self.jobs.send(Job::Append { messages, checkpoint, done }).map_err(|_| stopped())?;
             outcome.await.map_err(|_| stopped())?
@@ -137,7 +146,11 @@ impl BusWriter for KafkaBus {
     }
 
     fn contract(&self) -> Option<Contract> {
-        Accepting::of(&self.config, self.jobs.clone())
+        Accepting::of(&self.config, self.jobs.clone(), self.trust.clone())
+    }
+
+    fn unread(&self) -> Vec<UnreadSchema> {
+        self.trust.unread((self.config.now)(), self.config.retention)
     }
 
     /// Of the topics of tables. Kafka counts marks of transactions, too: a message's offset may be higher than what was its

@@ -7,6 +7,7 @@ use crate::records::FORMATS;
 use crate::registry::Registry;
 use crate::whole;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap};
 use tidewire_change::{Error, Message, Result};
@@ -104,6 +105,17 @@ pub(crate) struct Known {
     /// Hash of a subject and a schema → the number that the registry has for it.
     pub ids: HashMap<u128, u32>,
     pub files: Files,
+    /// Numbers that the registry no longer knows.
+    pub lost: BTreeMap<u32, Lost>,
+}
+
+/// A schema under whose number messages lie that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lost {
+    /// Empty: it isn't known.
+    pub subject: String,
+    /// Microseconds since 1970 UTC.
+    pub since: i64,
 }
 
 /// What a message in `__formats` tells beside the properties.
@@ -112,6 +124,8 @@ pub(crate) enum Note {
     Id(u128, u32),
     /// The numbers that the fields of a schema have.
     File(u128, String),
+    /// A number that the registry no longer knows; none: it knows it again.
+    Lost(u32, Option<Lost>),
 }
 
 /// Blocks.
@@ -125,6 +139,13 @@ pub(crate) fn known(config: &Config) -> Result<Known> {
             }
             Some(Note::File(hash, text)) => {
                 known.files.insert(hash, text);
+                continue;
+            }
+            Some(Note::Lost(id, lost)) => {
+                match lost {
+                    Some(lost) => known.lost.insert(id, lost),
+                    None => known.lost.remove(&id),
+                };
                 continue;
             }
             None => {}
@@ -196,6 +217,8 @@ fn note(key: String, value: Bytes) -> Message {
 const ID: &str = "id-";
 /// What a key begins with that names a file.
 const FILE: &str = "file-";
+/// What a key begins with that names a number which is lost.
+const LOST: &str = "lost-";
 
 /// Tells that the registry has a number for a schema: whoever starts while it is down goes on by it.
 pub(crate) fn id_note(hash: u128, id: u32) -> Message {
@@ -207,6 +230,13 @@ pub(crate) fn file_note(hash: u128, text: &str) -> Message {
     note(format!("{FILE}{hash:032x}"), Bytes::copy_from_slice(text.as_bytes()))
 }
 
+/// Tells that messages under a number can't be read; none: they can again.
+pub(crate) fn lost_note(id: u32, lost: Option<&Lost>) -> Message {
+    // It is a text and a number.
+    let value = lost.and_then(|lost| serde_json::to_vec(lost).ok()).unwrap_or_default();
+    note(format!("{LOST}{id}"), value.into())
+}
+
 /// What a message on its way to the bus tells.
 pub(crate) fn note_of(message: &Message) -> Option<Note> {
     note_in(&message.key, &message.value)
@@ -215,6 +245,10 @@ pub(crate) fn note_of(message: &Message) -> Option<Note> {
 fn note_in(key: &[u8], value: &[u8]) -> Option<Note> {
     let (key, value) = (std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?);
     let hash = |hash: &str| u128::from_str_radix(hash, 16).ok();
+    if let Some(id) = key.strip_prefix(LOST) {
+        let lost = if value.is_empty() { None } else { Some(serde_json::from_str(value).ok()?) };
+        return Some(Note::Lost(id.parse().ok()?, lost));
+    }
     match (key.strip_prefix(ID), key.strip_prefix(FILE)) {
         (Some(of), _) => Some(Note::Id(hash(of)?, value.parse().ok()?)),
         (_, Some(of)) => Some(Note::File(hash(of)?, value.to_string())),
@@ -273,6 +307,9 @@ mod tests {
         assert!(matches!(note_of(&id_note(u128::MAX - 5, 7)), Some(Note::Id(hash, 7)) if hash == u128::MAX - 5));
         let file = note_of(&file_note(5, "message A {}"));
         assert!(matches!(file, Some(Note::File(5, text)) if text == "message A {}"));
+        let lost = Lost { subject: "s-value".into(), since: 5 };
+        assert!(matches!(note_of(&lost_note(9, Some(&lost))), Some(Note::Lost(9, Some(of))) if of == lost));
+        assert!(matches!(note_of(&lost_note(9, None)), Some(Note::Lost(9, None))));
         assert!(note_in(b"1", b"{}").is_none() && note_in(b"id-x", b"1").is_none());
     }
 }

@@ -15,6 +15,7 @@
 //! was appended, in the order in which it was, over all partitions. Messages of tables lie there in our own form, or in
 //! Debezium's (JSON, or Avro and Protobuf by a schema registry), and come back from either as they were appended.
 
+mod accepting;
 mod admin;
 mod bus;
 mod client;
@@ -40,6 +41,7 @@ mod protobuf;
 mod raise;
 mod reader;
 mod reading;
+mod recall;
 mod records;
 mod registry;
 mod sending;

@@ -2,9 +2,10 @@
 
 use crate::coder::{Coder, Files};
 use crate::config::Config;
-use crate::format::{Coding, Format};
+use crate::format::{self, Coding, Format};
 use crate::names::kafka_topic;
-use crate::registry::{differences, forbidden, lacking, new_files, refused, Named, Registry};
+use crate::recall::{loss, Recalled};
+use crate::registry::{differences, forbidden, hash, is_absent, lacking, new_files, refused, Named, Registry};
 use std::sync::Arc;
 use tidewire_change::{topic, Error, ErrorKind, Result, Schema};
 
@@ -13,7 +14,10 @@ pub async fn unfit(config: &Config, schemas: &[Arc<Schema>]) -> Result<Vec<Error
     let Format::Debezium(of) = &config.format else { return Ok(Vec::new()) };
     let Some(registry) = of.codec.registry() else { return Ok(Vec::new()) };
     let (prefix, coding) = (&config.topic_prefix, of.codec.coding());
-    let mut unfit = Vec::new();
+    let settings = config.clone();
+    // A bus that can't be looked at is told of elsewhere.
+    let known = crate::bus::looked(move || format::known(&settings)).await.map(|known| known.ids).unwrap_or_default();
+    let (mut unfit, mut lost) = (Vec::new(), Vec::new());
     for schema in schemas {
         let topic = kafka_topic(prefix, &topic::topic_of(&schema.table));
         let files = new_files(registry, of, prefix, schema, &topic, &Files::new()).await;
@@ -27,12 +31,20 @@ pub async fn unfit(config: &Config, schemas: &[Arc<Schema>]) -> Result<Vec<Error
         };
         let named = Named::of(registry, &topic, &coder);
         for (subject, text) in std::iter::once(named.value).chain(named.key) {
+            if let Some(id) = known.get(&hash(&subject, &text)) {
+                if registry.recall(&subject, &text, coding, *id).await? == Recalled::Lost {
+                    lost.push(loss(&subject, *id));
+                    break;
+                }
+            }
             if let Some(why) = why_not(registry, &subject, &text, coding).await? {
                 unfit.push(Error::schema(format!("{}: {why}", schema.table)).on_table(&schema.table));
                 break;
             }
         }
     }
+    // One stands for all.
+    unfit.extend(lost.into_iter().next().map(|(what, hint)| Error::invalid(what).hint(hint)));
     Ok(unfit)
 }
 
@@ -53,8 +65,8 @@ async fn why_not(registry: &Registry, subject: &str, schema: &str, coding: Codin
         }
         200..=299 => Ok(None),
         // It has nothing under that name yet.
-        404 if registry.auto_register => Ok(None),
-        404 => Ok(Some(lacking(subject))),
+        status if is_absent(status, &answer) && registry.auto_register => Ok(None),
+        status if is_absent(status, &answer) => Ok(Some(lacking(subject))),
         409 | 422 => Ok(Some(forbidden(subject, &differences(&answer)))),
         status => Err(refused(status, &answer)),
     }

@@ -1,19 +1,13 @@
 //! A schema registry, as far as topics in Avro and Protobuf need it: schemas are registered before the first message that uses them.
 
 use crate::coder::{file_hash, Coder, Files};
-use crate::config::Config;
-use crate::format::{self, Coding, Debezium, Format, Known};
-use crate::names::kafka_topic;
+use crate::format::{Coding, Debezium};
 use crate::protobuf::first_message;
-use crate::writer::Job;
 use serde_json::{json, Value};
-use std::collections::HashMap;
-use std::sync::{mpsc, Arc};
-use std::time::{Duration, Instant};
-use tidewire_change::{topic, Error, ErrorKind, Message, Result, Schema};
-use tidewire_connector::{BoxFuture, Contract};
+use std::sync::Arc;
+use tidewire_change::{topic, Error, Result, Schema};
+use tidewire_connector::BoxFuture;
 use tidewire_envelope::debezium::protobuf::Layout;
-use tokio::sync::{oneshot, Mutex};
 
 /// Asks a registry: method, path, body → status and body. `Unavailable`: nobody answers.
 pub type Ask =
@@ -27,6 +21,8 @@ pub struct Registry {
     pub auto_register: bool,
     /// The level that a subject gets that has none of its own; none: it is left as it is.
     pub level: Option<String>,
+    /// Schemas that it knows no more are registered anew, though messages under their numbers can't be read then.
+    pub accepts_emptied: bool,
 }
 
 /// What a schema's subject is called.
@@ -89,13 +85,13 @@ impl Registry {
         match status {
             200..=299 if answer["schemaType"].as_str().unwrap_or("AVRO") != coding.schema_type() => Ok(None),
             200..=299 => Ok(answer["schema"].as_str().map(str::to_string)),
-            404 => Ok(None),
+            status if is_absent(status, &answer) => Ok(None),
             status => Err(refused(status, &answer)),
         }
     }
 
     /// The number of a schema; a text inside: the registry doesn't take it, and why.
-    async fn id(&self, subject: &str, schema: &str, coding: Coding) -> Result<Result<u32, String>> {
+    pub(crate) async fn id(&self, subject: &str, schema: &str, coding: Coding) -> Result<Result<u32, String>> {
         let path = topic::escape(subject);
         if self.auto_register {
             self.set_level(&path).await?;
@@ -108,7 +104,7 @@ impl Registry {
                 Some(id) => Ok(Ok(id)),
                 None => Err(Error::unavailable(format!("the schema registry has no number for {subject}: {answer}"))),
             },
-            404 if !self.auto_register => Ok(Err(lacking(subject))),
+            status if !self.auto_register && is_absent(status, &answer) => Ok(Err(lacking(subject))),
             409 | 422 => Ok(Err(forbidden(subject, &differences(&answer)))),
             status => Err(refused(status, &answer)),
         }
@@ -121,7 +117,7 @@ impl Registry {
         let (status, answer) = (self.ask)("GET", path.clone(), None).await?;
         match status {
             200..=299 => return Ok(()),
-            404 => {}
+            status if is_absent(status, &answer) => {}
             status => return Err(refused(status, &answer)),
         }
         let (status, answer) = (self.ask)("PUT", path, Some(json!({"compatibility": level}))).await?;
@@ -132,22 +128,33 @@ impl Registry {
     }
 }
 
+/// The registry says that there is no such thing. (What isn't a registry says 404, too, and without its numbers.)
+pub(crate) fn is_absent(status: u16, answer: &Value) -> bool {
+    status == 404 && answer["error_code"].as_u64().is_some_and(|code| code > 999)
+}
+
 pub(crate) fn lacking(subject: &str) -> String {
-    format!("the schema registry doesn't have the schema under {subject}: register it, or set bus.kafka.registry.auto_register")
+    format!(
+        "the schema registry doesn't have the schema under {subject}: register it, or set bus.kafka.registry.auto_register; it is looked for \
+         again by itself"
+    )
 }
 
 pub(crate) fn forbidden(subject: &str, why: &str) -> String {
     format!(
         "the schema registry refuses its schema under {subject}: {why}. Ways out: a change of the table that earlier messages bear \
-         (docs/registry.md); another level for the subject; another topic_prefix"
+         (docs/registry.md); another level for the subject (it is tried again by itself); another topic_prefix"
     )
 }
 
 pub(crate) fn refused(status: u16, answer: &Value) -> Error {
     let message: String = answer["message"].as_str().unwrap_or_default().chars().take(1000).collect();
     match status {
-        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}"))
-            .hint("set user and password of `registry`"),
+        401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}")).hint(
+            "set user and password of `registry` (a token is the password of any user), or correct them if they are set",
+        ),
+        404 if !is_absent(status, answer) => Error::unavailable("what answers is no schema registry: it has no such path (404)")
+            .hint("correct the path in the url of `registry`, or see to what stands before it"),
         400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
         status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),
     }
@@ -164,130 +171,6 @@ pub(crate) fn differences(answer: &Value) -> String {
     match all.filter(|all| !all.is_empty()) {
         Some(all) => all.join("; "),
         None => answer["message"].as_str().unwrap_or("it doesn't say why").chars().take(2000).collect(),
-    }
-}
-
-/// Behind a registry that didn't answer it isn't asked again for so long: what is known goes on without it.
-const PAUSE: Duration = Duration::from_secs(10);
-
-/// Has schemas registered, and the bus told of their numbers.
-pub(crate) struct Accepting {
-    config: Config,
-    of: Debezium,
-    registry: Registry,
-    jobs: mpsc::Sender<Job>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// What the bus knows; none: it wasn't looked at yet.
-    told: Option<Known>,
-    /// What the registry itself said since this process began.
-    confirmed: HashMap<u128, u32>,
-    silent: Option<Instant>,
-}
-
-impl Accepting {
-    /// None: what lies on this bus needs no registry.
-    pub fn of(config: &Config, jobs: mpsc::Sender<Job>) -> Option<Contract> {
-        let Format::Debezium(of) = &config.format else { return None };
-        let registry = of.codec.registry()?.clone();
-        let (config, of) = (config.clone(), (**of).clone());
-        let accepting = Arc::new(Accepting { config, of, registry, jobs, state: Mutex::default() });
-        Some(Arc::new(move |schema| {
-            let accepting = accepting.clone();
-            Box::pin(async move { accepting.accept(&schema).await })
-        }))
-    }
-
-    /// Some: the registry doesn't take it, and why.
-    async fn accept(&self, schema: &Arc<Schema>) -> Result<Option<String>> {
-        let topic = kafka_topic(&self.config.topic_prefix, &topic::topic_of(&schema.table));
-        let mut state = self.state.lock().await;
-        self.look(&mut state).await?;
-        let mut files = state.told.as_ref().map(|told| told.files.clone()).unwrap_or_default();
-        let found = new_files(&self.registry, &self.of, &self.config.topic_prefix, schema, &topic, &files).await;
-        let new_files = match found {
-            Ok(files) => files,
-            Err(error) if matches!(error.kind(), ErrorKind::Schema) => return Ok(Some(error.to_string())),
-            Err(error) => return Err(error),
-        };
-        files.extend(new_files.iter().map(|(hash, text)| (*hash, text.clone())));
-        let coder = match Coder::new(&self.of, &self.config.topic_prefix, schema, &files) {
-            Ok(coder) => coder,
-            Err(error) if error.kind() == ErrorKind::Schema => return Ok(Some(error.to_string())),
-            Err(error) => return Err(error),
-        };
-        let named = Named::of(&self.registry, &topic, &coder);
-        let mut notes = Vec::new();
-        for (subject, text) in [Some(named.value), named.key, Some(named.position)].into_iter().flatten() {
-            let hash = hash(&subject, &text);
-            if state.confirmed.contains_key(&hash) {
-                continue;
-            }
-            let known = state.told.as_ref().and_then(|told| told.ids.get(&hash)).copied();
-            match self.ask(&mut state, &subject, &text, known).await? {
-                Ok(id) if known != Some(id) => notes.push((hash, id)),
-                Ok(_) => {}
-                Err(why) => return Ok(Some(why)),
-            }
-        }
-        let of_files = new_files.iter().map(|(hash, text)| format::file_note(*hash, text));
-        self.tell(of_files.chain(notes.iter().map(|(hash, id)| format::id_note(*hash, *id))).collect()).await?;
-        if let Some(told) = &mut state.told {
-            told.ids.extend(notes);
-            told.files.extend(new_files);
-        }
-        Ok(None)
-    }
-
-    async fn ask(
-        &self,
-        state: &mut State,
-        subject: &str,
-        text: &str,
-        known: Option<u32>,
-    ) -> Result<Result<u32, String>> {
-        let is_silent = state.silent.is_some_and(|at| at.elapsed() < PAUSE);
-        if let Some(id) = known.filter(|_| is_silent) {
-            return Ok(Ok(id));
-        }
-        match self.registry.id(subject, text, self.of.codec.coding()).await {
-            Ok(answer) => {
-                state.silent = None;
-                if let Ok(id) = &answer {
-                    state.confirmed.insert(hash(subject, text), *id);
-                }
-                Ok(answer)
-            }
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                state.silent = Some(Instant::now());
-                let Some(id) = known else { return Err(error.context(format!("registering {subject}"))) };
-                tracing::warn!(%error, subject, "the schema registry doesn't answer: schemas that are known go on");
-                Ok(Ok(id))
-            }
-            Err(error) => Err(error.context(format!("registering {subject}"))),
-        }
-    }
-
-    async fn look(&self, state: &mut State) -> Result<()> {
-        if state.told.is_none() {
-            let config = self.config.clone();
-            let known = tokio::task::spawn_blocking(move || format::known(&config)).await;
-            state.told = Some(known.map_err(|error| Error::bug("a look into Kafka was stopped").caused_by(error))??);
-        }
-        Ok(())
-    }
-
-    async fn tell(&self, messages: Vec<Message>) -> Result<()> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let stopped = || Error::bug("the thread that writes to Kafka has stopped");
-        let (done, outcome) = oneshot::channel();
-        self.jobs.send(Job::Append { messages, checkpoint: None, done }).map_err(|_| stopped())?;
-        outcome.await.map_err(|_| stopped())?
     }
 }
 
@@ -353,7 +236,7 @@ mod tests {
     fn subjects_are_called_as_each_strategy_says() {
         let subjects = |naming| {
             let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Ok((500, json!({}))) }));
-            let registry = Registry { ask, naming, auto_register: true, level: None };
+            let registry = Registry { ask, naming, auto_register: true, level: None, accepts_emptied: false };
             ["Key", "Envelope"].map(|record| {
                 let part = if record == "Key" { "key" } else { "value" };
                 registry.subject("p.s.t", part, &format!("p.s.t.{record}"))

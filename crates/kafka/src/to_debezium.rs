@@ -110,6 +110,7 @@ impl ToDebezium {
     /// The registry has another number for a schema now, perhaps.
     pub fn learn_note(&mut self, note: Note) {
         let is_other = match note {
+            Note::Lost(..) => false,
             Note::Id(hash, id) => self.ids.insert(hash, id).is_some_and(|before| before != id),
             Note::File(hash, text) => self.files.insert(hash, text.clone()).is_some_and(|before| before != text),
         };

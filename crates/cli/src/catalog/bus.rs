@@ -97,7 +97,7 @@ impl Opened {
     pub async fn instance(&self) -> Result<Option<String>> {
         Ok(match self {
             Opened::Journal(_) => None,
-            Opened::Kafka { bus, .. } => bus.id().await?.map(|id| format!("kafka-{id:x}")),
+            Opened::Kafka { bus, .. } => bus.id().await?.map(instance),
         })
     }
 
@@ -124,6 +124,18 @@ impl Opened {
             }
             Opened::Kafka { .. } => Box::pin(std::future::ready(())),
         })
+    }
+}
+
+fn instance(bus: u64) -> String {
+    format!("kafka-{bus:x}")
+}
+
+/// What `Opened::instance` would tell. Changes nothing.
+pub async fn instance_of(config: &Config) -> Result<Option<String>> {
+    match &config.bus {
+        Bus::Journal(_) => Ok(None),
+        Bus::Kafka(settings) => Ok(KafkaBus::id_of(kafka_config(config, settings)?).await?.map(instance)),
     }
 }
 
@@ -206,20 +218,6 @@ pub async fn may_capture(config: &Config) -> Result<()> {
 /// Whoever captures tells of himself every second.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
-/// Can it be used? Changes nothing.
-pub async fn reach(config: &Config) -> Result<()> {
-    match &config.bus {
-        Bus::Journal(_) => Ok(()),
-        Bus::Kafka(settings) => {
-            KafkaBus::look(kafka_config(config, settings)?).await?;
-            match settings.debezium.as_ref().and_then(|of| of.registry.as_ref()) {
-                Some(registry) => client(&registry.address)?.get("/subjects").await.map(|_| ()),
-                None => Ok(()),
-            }
-        }
-    }
-}
-
 /// The name that a Kafka cluster has for itself; none: no broker answers, or the bus isn't Kafka.
 pub async fn cluster(config: &Config) -> Result<Option<String>> {
     match &config.bus {
@@ -274,7 +272,7 @@ pub(super) fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<ka
     })
 }
 
-fn client(address: &RegistryAddress) -> Result<Client> {
+pub(super) fn client(address: &RegistryAddress) -> Result<Client> {
     let user = address.user.as_ref().map(|(user, password)| (user.clone(), password.reveal().to_string()));
     Client::with_user(&address.url, user)?.trusting(address.authority.as_deref())
 }
@@ -299,6 +297,7 @@ fn registry(settings: &RegistryConfig) -> Result<kafka::Registry> {
         },
         auto_register: settings.auto_register,
         level: settings.level.clone(),
+        accepts_emptied: settings.accepts_emptied,
     })
 }
 

@@ -18,6 +18,7 @@ const REDRAW: Duration = Duration::from_millis(250);
 pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
     let mut config = config.clone();
     accept_older(&mut config, args.accept_older_source)?;
+    accept_emptied(&mut config, args.accept_emptied_registry)?;
     execute(&config, Part::Whole, args.until_caught_up, args.json).await
 }
 
@@ -25,6 +26,7 @@ pub async fn run(config: &Config, args: &Run) -> Result<Answer> {
 pub async fn capture(config: &Config, args: &Capture) -> Result<Answer> {
     let mut config = config.clone();
     accept_older(&mut config, args.accept_older_source)?;
+    accept_emptied(&mut config, args.accept_emptied_registry)?;
     config.set_http(args.http)?;
     execute(&config, Part::Capture, false, false).await
 }
@@ -48,6 +50,22 @@ fn accept_older(config: &mut Config, is_given: bool) -> Result<()> {
             return Err(Error::invalid("--accept-older-source is for a database as source, and this one is topics"));
         }
         SourceConfig::Debezium(_) => {}
+    }
+    Ok(())
+}
+
+fn accept_emptied(config: &mut Config, is_given: bool) -> Result<()> {
+    let registry = match &mut config.bus {
+        Bus::Kafka(kafka) => kafka.debezium.as_mut().and_then(|of| of.registry.as_mut()),
+        Bus::Journal(_) => None,
+    };
+    match registry {
+        Some(registry) => registry.accepts_emptied = is_given,
+        None if is_given => {
+            return Err(Error::invalid("--accept-emptied-registry is for topics whose schemas lie in a registry")
+                .hint("leave it out: bus.kafka.registry isn't set"));
+        }
+        None => {}
     }
     Ok(())
 }

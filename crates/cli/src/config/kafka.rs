@@ -53,6 +53,8 @@ pub struct RegistryConfig {
     pub auto_register: bool,
     /// None: subjects keep the level that they have.
     pub level: Option<String>,
+    /// Given on the command line, for one run.
+    pub accepts_emptied: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -161,6 +163,7 @@ fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {
         naming: section.choice("naming")?,
         auto_register: section.flag("auto_register")?,
         level: Some(section.choice("level")?).filter(|level| level != "keep"),
+        accepts_emptied: false,
     })
 }
 
