@@ -2,6 +2,7 @@
 
 use crate::collect::Collected;
 use crate::deliver::Deliver;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use tidewire_change::{topic, Result};
 
@@ -28,6 +29,7 @@ impl Deliver {
 
     /// A source of rows reads again what changes lacked; of messages nobody knows more. It is written down before it is committed.
     pub(crate) async fn lacks_rows(&mut self, table: &str, incomplete: u64) -> Result<()> {
+        self.state.incomplete.fetch_add(incomplete, Relaxed);
         if incomplete == 0 || self.shared.source.has_rows() {
             return Ok(());
         }
