@@ -1,8 +1,18 @@
+import com.google.protobuf.Descriptors.Descriptor;
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.DynamicMessage;
+import io.confluent.kafka.schemaregistry.avro.AvroSchema;
+import io.confluent.kafka.schemaregistry.avro.AvroSchemaProvider;
 import io.confluent.kafka.schemaregistry.client.CachedSchemaRegistryClient;
 import io.confluent.kafka.schemaregistry.client.SchemaRegistryClient;
+import io.confluent.kafka.schemaregistry.client.rest.entities.SchemaReference;
 import io.confluent.kafka.schemaregistry.client.rest.exceptions.RestClientException;
 import io.confluent.kafka.serializers.KafkaAvroDeserializer;
 import io.confluent.kafka.serializers.KafkaAvroSerializer;
+import io.confluent.kafka.serializers.protobuf.KafkaProtobufDeserializer;
+import io.confluent.kafka.serializers.protobuf.KafkaProtobufSerializer;
+import io.confluent.kafka.schemaregistry.protobuf.ProtobufSchema;
+import io.confluent.kafka.schemaregistry.protobuf.ProtobufSchemaProvider;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -25,6 +35,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * Confluent's Java client and serializers with somebody's registry.
  * `Serdes back REGISTRY`: what they register and write comes back, and what the level forbids is refused.
+ * `Serdes refer REGISTRY`: the same of schemas that refer to others, in Avro and Protobuf.
  * `Serdes write REGISTRY BROKERS TOPIC ROWS`: writes an envelope as Debezium's, for each row, with a key.
  * `Serdes read REGISTRY BROKERS TOPIC`: reads a topic to its end, and prints keys and values as JSON with a tab between.
  */
@@ -44,6 +55,7 @@ public class Serdes {
     public static void main(String[] words) throws Exception {
         switch (words[0]) {
             case "back" -> back(words[1]);
+            case "refer" -> refer(words[1]);
             case "write" -> write(words[1], words[2], words[3], Integer.parseInt(words[4]));
             default -> read(words[1], words[2], words[3]);
         }
@@ -86,6 +98,41 @@ public class Serdes {
             same(((RestClientException) cause).getStatus(), 409);
         }
         same(client.getAllVersions("users-value"), List.of(1, 2));
+        System.out.println("they come back");
+    }
+
+    static SchemaRegistryClient client(String url) {
+        return new CachedSchemaRegistryClient(url, 100, List.of(new AvroSchemaProvider(), new ProtobufSchemaProvider()), Map.of());
+    }
+
+    static void refer(String url) throws Exception {
+        SchemaRegistryClient client = client(url);
+        String level = "{'type':'enum','name':'refer.Level','symbols':['LOW','HIGH']}".replace('\'', '"');
+        String row = "{'type':'record','name':'refer.Row','fields':[{'name':'level','type':'Level'}]}".replace('\'', '"');
+        client.register("refer.Level", new AvroSchema(level));
+        List<SchemaReference> references = List.of(new SchemaReference("refer.Level", "refer.Level", 1));
+        AvroSchema schema = new AvroSchema(row, references, Map.of("refer.Level", level), null);
+        int id = client.register("refer-value", schema);
+        GenericRecord high = new GenericData.Record(schema.rawSchema());
+        high.put("level", new GenericData.EnumSymbol(schema.rawSchema().getField("level").schema(), "HIGH"));
+        Map<String, Object> by = Map.of("schema.registry.url", url, "auto.register.schemas", false, "use.latest.version", true, "latest.compatibility.strict", false);
+        byte[] bytes = new KafkaAvroSerializer(client, by).serialize("refer", high);
+        same(ByteBuffer.wrap(bytes, 1, 4).getInt(), id);
+        // By one that knows nothing yet.
+        same(new KafkaAvroDeserializer(client(url), Map.of("schema.registry.url", url)).deserialize("refer", bytes).toString(), high.toString());
+
+        ProtobufSchema part = new ProtobufSchema("syntax = \"proto3\"; package refer; message Part { string name = 1; }");
+        ProtobufSchema whole = new ProtobufSchema("syntax = \"proto3\"; package refer; import \"refer/part.proto\"; message Whole { Part part = 1; }",
+            List.of(new SchemaReference("refer/part.proto", "refer/part.proto", 1)), Map.of("refer/part.proto", part.canonicalString()), null, null);
+        Descriptor type = whole.toDescriptor();
+        FieldDescriptor inner = type.findFieldByName("part");
+        DynamicMessage named = DynamicMessage.newBuilder(inner.getMessageType()).setField(inner.getMessageType().findFieldByName("name"), "ü").build();
+        DynamicMessage message = DynamicMessage.newBuilder(type).setField(inner, named).build();
+        // It registers what the file imports, under the paths of its imports.
+        byte[] written = new KafkaProtobufSerializer<DynamicMessage>(client, Map.of("schema.registry.url", url)).serialize("whole", message);
+        same(client.getLatestSchemaMetadata("whole-value").getReferences().get(0).getSubject(), "refer/part.proto");
+        DynamicMessage read = new KafkaProtobufDeserializer<DynamicMessage>(client(url), Map.of("schema.registry.url", url)).deserialize("whole", written);
+        same(read.toString(), message.toString());
         System.out.println("they come back");
     }
 

@@ -31,7 +31,7 @@ def main():
     passed = failed = 0
     try:
         wait(url, registry, log.name)
-        for check in (back, theirs, ours):
+        for check in (back, refer, theirs, ours):
             try:
                 check(java, o.binary, pg, broker, folder, url)
                 passed += 1
@@ -55,6 +55,10 @@ def database(pg, name):
 
 def back(java, binary, pg, broker, folder, url):
     assert "they come back" in java("back", url)
+
+
+def refer(java, binary, pg, broker, folder, url):
+    assert "they come back" in java("refer", url)
 
 
 def theirs(java, binary, pg, broker, folder, url):
