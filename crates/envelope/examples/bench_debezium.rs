@@ -94,31 +94,46 @@ fn main() {
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shop", version: "0.1.0" };
 
+/// `encode` appends a key and a value; the values come back.
+fn encodes(
+    name: &str,
+    events: usize,
+    changes: &[Change],
+    mut encode: impl FnMut(&Change, i64, &mut Vec<u8>, &mut Vec<u8>),
+) -> Vec<Vec<u8>> {
+    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
+    rate(&format!("encode {name}"), events, |n| {
+        let change = &changes[n % changes.len()];
+        key.clear();
+        value.clear();
+        encode(change, change.committed_at + 1000, &mut key, &mut value);
+        bytes += key.len() + value.len();
+    });
+    println!("  {} bytes an event", bytes / events);
+    let written = |change: &Change| {
+        let mut value = Vec::new();
+        encode(change, 0, &mut Vec::new(), &mut value);
+        value
+    };
+    changes.iter().map(written).collect()
+}
+
+fn decodes(name: &str, events: usize, values: &[Vec<u8>], mut decoder: Decoder) {
+    rate(&format!("decode {name}"), events, |n| {
+        black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
+    });
+}
+
 fn json(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
     for (name, with_schemas) in [("schemas.enable=false", false), ("schemas.enable=true", true)] {
         let modes = Modes { key_schemas: with_schemas, value_schemas: with_schemas, ..Modes::default() };
         let encoder = Encoder::new(schema, &modes, &ORIGIN);
-        let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
-        rate(&format!("encode {name}"), events, |n| {
-            let change = &changes[n % changes.len()];
-            key.clear();
-            value.clear();
-            encoder.key(change, &mut key);
-            encoder.value(change, change.committed_at + 1000, &mut value);
-            bytes += key.len() + value.len();
+        let values = encodes(name, events, changes, |change, now, key, value| {
+            encoder.key(change, key);
+            encoder.value(change, now, value);
         });
-        println!("  {} bytes an event", bytes / events);
-        let written = changes.iter().map(|change| {
-            let mut value = Vec::new();
-            encoder.value(change, 0, &mut value);
-            value
-        });
-        let values: Vec<Vec<u8>> = written.collect();
-        let mut decoder = Decoder::new(schema, &modes);
-        rate(&format!("decode {name}"), events, |n| {
-            black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
-        });
-        let mut looks = Looks::default();
+        decodes(name, events, &values, Decoder::new(schema, &modes));
+        let (mut looks, mut decoder) = (Looks::default(), Decoder::new(schema, &modes));
         rate(&format!("decode {name}, as somebody else's"), events, |n| {
             let glance = looks.at(&values[n % values.len()], false).expect("it is a message");
             black_box(decoder.decode_placed(glance.payload, place(), false).expect("what was written can be read"));
@@ -129,26 +144,12 @@ fn json(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
 fn avro(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
     let modes = Modes::default();
     let mut encoder = AvroEncoder::new(schema, &modes, &ORIGIN).expect("its names are Avro's, too");
-    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
-    rate("encode Avro", events, |n| {
-        let change = &changes[n % changes.len()];
-        key.clear();
-        value.clear();
-        encoder.key(change, &mut key).expect("it has a key");
-        encoder.value(change, change.committed_at + 1000, &mut value).expect("it can be held");
-        bytes += key.len() + value.len();
+    let values = encodes("Avro", events, changes, |change, now, key, value| {
+        encoder.key(change, key).expect("it has a key");
+        encoder.value(change, now, value).expect("it can be held");
     });
-    println!("  {} bytes an event", bytes / events);
-    let mut values = Vec::new();
-    for change in changes {
-        let mut value = Vec::new();
-        encoder.value(change, 0, &mut value).expect("it can be held");
-        values.push(value);
-    }
-    let mut decoder = Decoder::of_avro(schema, &modes, ORIGIN.name).expect("its names are Avro's, too");
-    rate("decode Avro", events, |n| {
-        black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
-    });
+    let decoder = Decoder::of_avro(schema, &modes, ORIGIN.name).expect("its names are Avro's, too");
+    decodes("Avro", events, &values, decoder);
     let writer = AvroWriter::of(&encoder.contracts().value.schema).expect("it is a schema");
     let described = Describes::of(writer.connect(), Described::Envelope).expect("it is an envelope's");
     let own = Arc::new(Schema { columns: described.columns().cloned().collect(), ..(**schema).clone() });
@@ -163,24 +164,10 @@ fn protobuf(events: usize, schema: &Arc<Schema>, changes: &[Change]) {
     let modes = Modes::default();
     let layout = Layout::of(schema, &modes, ORIGIN.name).expect("its names are Protobuf's, too");
     let mut encoder = ProtobufEncoder::new(schema, &modes, &ORIGIN, &layout).expect("the layout is its own");
-    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
-    rate("encode Protobuf", events, |n| {
-        let change = &changes[n % changes.len()];
-        key.clear();
-        value.clear();
-        encoder.key(change, &mut key).expect("it has a key");
-        encoder.value(change, change.committed_at + 1000, &mut value).expect("it can be held");
-        bytes += key.len() + value.len();
+    let values = encodes("Protobuf", events, changes, |change, now, key, value| {
+        encoder.key(change, key).expect("it has a key");
+        encoder.value(change, now, value).expect("it can be held");
     });
-    println!("  {} bytes an event", bytes / events);
-    let mut values = Vec::new();
-    for change in changes {
-        let mut value = Vec::new();
-        encoder.value(change, 0, &mut value).expect("it can be held");
-        values.push(value);
-    }
-    let mut decoder = Decoder::of_protobuf(schema, &modes, &layout).expect("the layout is its own");
-    rate("decode Protobuf", events, |n| {
-        black_box(decoder.decode(Some(&values[n % values.len()])).expect("what was written can be read"));
-    });
+    let decoder = Decoder::of_protobuf(schema, &modes, &layout).expect("the layout is its own");
+    decodes("Protobuf", events, &values, decoder);
 }

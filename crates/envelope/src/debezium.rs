@@ -41,9 +41,12 @@ mod modes;
 mod numbers;
 mod origin;
 mod parts;
+mod plain;
 pub mod protobuf;
 mod read;
 mod rows;
+#[cfg(test)]
+mod samples;
 mod scan;
 mod shape;
 pub mod signal;
@@ -51,6 +54,7 @@ mod source;
 mod time;
 pub mod transactions;
 mod unwrapped;
+mod varint;
 mod write;
 
 pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter};

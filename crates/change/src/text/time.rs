@@ -35,15 +35,19 @@ pub fn timestamptz_text(micros: i64, out: &mut String) {
 /// Appends `HH:MM:SS[.ffffff]` of microseconds since midnight; 24:00:00 is a time of day in PostgreSQL.
 pub fn time_text(micros: i64, out: &mut String) {
     let (seconds, fraction) = (micros / MICROS_A_SECOND, micros % MICROS_A_SECOND);
-    push_number(seconds / 3600, 2, out);
-    out.push(':');
-    push_number(seconds / 60 % 60, 2, out);
-    out.push(':');
-    push_number(seconds % 60, 2, out);
-    if fraction != 0 {
-        out.push('.');
-        push_number(fraction, 6, out);
-        out.truncate(out.trim_end_matches('0').len());
+    let mut text = *b"00:00:00.000000";
+    put(seconds / 3600, &mut text[..2]);
+    put(seconds / 60 % 60, &mut text[3..5]);
+    put(seconds % 60, &mut text[6..8]);
+    put(fraction, &mut text[9..]);
+    let zeros = text.iter().rev().take_while(|byte| **byte == b'0').count();
+    let text = if fraction == 0 { &text[..8] } else { &text[..text.len() - zeros] };
+    match seconds / 3600 {
+        ..100 => push_ascii(text, out),
+        hours => {
+            out.push_str(&hours.to_string());
+            push_ascii(&text[2..], out);
+        }
     }
 }
 
@@ -86,11 +90,18 @@ pub fn parse_time(text: &[u8]) -> Option<i64> {
 
 fn push_date(days: i64, out: &mut String) -> i64 {
     let (year, month, day) = civil_of_day(days);
-    push_number(if year > 0 { year } else { 1 - year }, 4, out);
-    out.push('-');
-    push_number(month, 2, out);
-    out.push('-');
-    push_number(day, 2, out);
+    let mut text = *b"0000-00-00";
+    let shown = if year > 0 { year } else { 1 - year };
+    put(shown, &mut text[..4]);
+    put(month, &mut text[5..7]);
+    put(day, &mut text[8..]);
+    match shown {
+        ..10_000 => push_ascii(&text, out),
+        shown => {
+            out.push_str(&shown.to_string());
+            push_ascii(&text[4..], out);
+        }
+    }
     year
 }
 
@@ -100,25 +111,17 @@ fn push_era(year: i64, out: &mut String) {
     }
 }
 
-/// `number` is not negative.
-fn push_number(number: i64, width: usize, out: &mut String) {
-    let digit = |of: i64| char::from(b'0' + (of % 10) as u8);
-    match (width, number) {
-        (2, 0..100) => return out.extend([digit(number / 10), digit(number)]),
-        (4, 0..10_000) => {
-            return out.extend([digit(number / 1000), digit(number / 100), digit(number / 10), digit(number)]);
-        }
-        _ => {}
-    }
-    let mut digits = [b'0'; 20];
-    let (mut rest, mut at) = (number.unsigned_abs(), digits.len());
-    while rest > 0 {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
+/// The last digits of a number, as many as there is room for.
+fn put(number: i64, place: &mut [u8]) {
+    let mut rest = number.unsigned_abs();
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let start = at.min(digits.len() - width);
-    digits[start..].iter().for_each(|digit| out.push(char::from(*digit)));
+}
+
+fn push_ascii(text: &[u8], out: &mut String) {
+    out.push_str(std::str::from_utf8(text).expect("digits and signs are ASCII"));
 }
 
 /// Days from the first of March of year 0, where a leap day is the last of its year.

@@ -24,74 +24,75 @@ pub fn part(changes: &[Change], wanted: &str, times: usize) -> Result<()> {
     Ok(())
 }
 
-fn parts(changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+type Each<'a> = &'a mut dyn FnMut(&str, &mut dyn FnMut());
+
+fn parts(changes: &[Change], each: Each<'_>) -> Result<()> {
     let changes: Vec<Change> = changes.iter().map(|change| Change { op: Op::Create, ..change.clone() }).collect();
     let schema = changes[0].schema.clone();
-    json(&schema, &changes, each)?;
+    json(&schema, &changes, each);
     avro(&schema, &changes, each)?;
     protobuf(&schema, &changes, each)
+}
+
+/// `encode` appends a key and a value; the values come back.
+fn writes(
+    part: &str,
+    changes: &[Change],
+    each: Each<'_>,
+    mut encode: impl FnMut(&Change, &mut Vec<u8>, &mut Vec<u8>),
+) -> Vec<Vec<u8>> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    each(part, &mut || {
+        for change in changes {
+            key.clear();
+            value.clear();
+            encode(black_box(change), &mut key, &mut value);
+            black_box((&key, &value));
+        }
+    });
+    let written = |change: &Change| {
+        let mut value = Vec::new();
+        encode(change, &mut Vec::new(), &mut value);
+        value
+    };
+    changes.iter().map(written).collect()
+}
+
+fn reads(part: &str, messages: &[Vec<u8>], mut decoder: Decoder, each: Each<'_>) {
+    each(part, &mut || {
+        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
+    });
 }
 
 fn place() -> Place {
     Place { position: Position::new(1, 1), time: 1 }
 }
 
-fn json(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+fn json(schema: &Arc<Schema>, changes: &[Change], each: Each<'_>) {
     let modes = Modes::default();
     let encoder = Encoder::new(schema, &modes, &ORIGIN);
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    each("json_write", &mut || {
-        for change in changes {
-            key.clear();
-            value.clear();
-            encoder.key(black_box(change), &mut key);
-            encoder.value(change, NOW, &mut value);
-            black_box((&key, &value));
-        }
+    let messages = writes("json_write", changes, each, |change, key, value| {
+        encoder.key(change, key);
+        encoder.value(change, NOW, value);
     });
-    let messages = changes.iter().map(|change| {
-        let mut value = Vec::new();
-        encoder.value(change, NOW, &mut value);
-        value
-    });
-    let messages: Vec<Vec<u8>> = messages.collect();
-    let mut decoder = Decoder::new(schema, &modes);
-    each("json_read", &mut || {
-        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
-    });
-    let mut looks = Looks::default();
+    reads("json_read", &messages, Decoder::new(schema, &modes), each);
+    let (mut looks, mut decoder) = (Looks::default(), Decoder::new(schema, &modes));
     each("json_read_of_others", &mut || {
         for message in &messages {
             let glance = looks.at(message, false).expect("it is a message");
             black_box(decoder.decode_placed(glance.payload, place(), false).expect("it is a change"));
         }
     });
-    Ok(())
 }
 
-fn avro(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+fn avro(schema: &Arc<Schema>, changes: &[Change], each: Each<'_>) -> Result<()> {
     let modes = Modes::default();
     let mut encoder = AvroEncoder::new(schema, &modes, &ORIGIN)?;
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    each("avro_write", &mut || {
-        for change in changes {
-            key.clear();
-            value.clear();
-            encoder.key(black_box(change), &mut key).expect("it has a key");
-            encoder.value(change, NOW, &mut value).expect("it can be held");
-            black_box((&key, &value));
-        }
+    let messages = writes("avro_write", changes, each, |change, key, value| {
+        encoder.key(change, key).expect("it has a key");
+        encoder.value(change, NOW, value).expect("it can be held");
     });
-    let mut messages = Vec::new();
-    for change in changes {
-        let mut value = Vec::new();
-        encoder.value(change, NOW, &mut value)?;
-        messages.push(value);
-    }
-    let mut decoder = Decoder::of_avro(schema, &modes, ORIGIN.name)?;
-    each("avro_read", &mut || {
-        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
-    });
+    reads("avro_read", &messages, Decoder::of_avro(schema, &modes, ORIGIN.name)?, each);
     let writer = AvroWriter::of(&encoder.contracts().value.schema)?;
     let described = Describes::of(writer.connect(), Described::Envelope)?;
     let own = Arc::new(Schema { columns: described.columns().cloned().collect(), ..(**schema).clone() });
@@ -105,29 +106,14 @@ fn avro(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mu
     Ok(())
 }
 
-fn protobuf(schema: &Arc<Schema>, changes: &[Change], each: &mut dyn FnMut(&str, &mut dyn FnMut())) -> Result<()> {
+fn protobuf(schema: &Arc<Schema>, changes: &[Change], each: Each<'_>) -> Result<()> {
     let modes = Modes::default();
     let layout = Layout::of(schema, &modes, ORIGIN.name)?;
     let mut encoder = ProtobufEncoder::new(schema, &modes, &ORIGIN, &layout)?;
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    each("protobuf_write", &mut || {
-        for change in changes {
-            key.clear();
-            value.clear();
-            encoder.key(black_box(change), &mut key).expect("it has a key");
-            encoder.value(change, NOW, &mut value).expect("it can be held");
-            black_box((&key, &value));
-        }
+    let messages = writes("protobuf_write", changes, each, |change, key, value| {
+        encoder.key(change, key).expect("it has a key");
+        encoder.value(change, NOW, value).expect("it can be held");
     });
-    let mut messages = Vec::new();
-    for change in changes {
-        let mut value = Vec::new();
-        encoder.value(change, NOW, &mut value)?;
-        messages.push(value);
-    }
-    let mut decoder = Decoder::of_protobuf(schema, &modes, &layout)?;
-    each("protobuf_read", &mut || {
-        messages.iter().for_each(|message| drop(black_box(decoder.decode(Some(message)).expect("it is one of ours"))));
-    });
+    reads("protobuf_read", &messages, Decoder::of_protobuf(schema, &modes, &layout)?, each);
     Ok(())
 }

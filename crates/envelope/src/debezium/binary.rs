@@ -1,7 +1,8 @@
 //! What messages in Avro and in Protobuf have in common: their schemas, what is told of keys, and how rows are found in them.
 
 use super::avro::{read_avro, Walker};
-use super::decoder::{Decoder, Envelope, Slots};
+use super::decoder::{Decoder, Envelope, Notes, Slots};
+use super::json::read_base64;
 use super::protobuf::ProtobufWalker;
 use super::read::Unread;
 use super::shape::Shape;
@@ -42,6 +43,43 @@ pub(super) fn told_beside(written: Option<Written>, text: &[u8]) -> Option<Cow<'
 pub(super) fn lacks_its_key(schema: &Schema, index: usize) -> Error {
     let (table, name) = (&schema.table, &schema.columns[index].name);
     Error::schema(format!("a row of {table} has no value in `{name}`, a column of its key")).on_table(table)
+}
+
+/// What a field of an envelope tells beside a row.
+#[derive(Clone, Copy)]
+pub(super) struct Note {
+    pub(super) of_before: bool,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Unavailable,
+    Exact,
+    InvalidUtf8,
+}
+
+impl Note {
+    pub(super) fn of(field: &str) -> Option<Note> {
+        let (of_before, plain) = match field.strip_prefix("before_") {
+            Some(plain) => (true, plain),
+            None => (false, field),
+        };
+        let what = match plain {
+            "unavailable" => What::Unavailable,
+            "exact" => What::Exact,
+            "invalid_utf8" => What::InvalidUtf8,
+            _ => return None,
+        };
+        Some(Note { of_before, what })
+    }
+
+    pub(super) fn notes<'e>(&self, envelope: &'e mut Envelope<'_>) -> &'e mut Notes {
+        match self.of_before {
+            true => &mut envelope.notes_before,
+            false => &mut envelope.notes,
+        }
+    }
 }
 
 /// Messages that aren't JSON: where their fields lie.
@@ -105,6 +143,17 @@ impl Binary {
 }
 
 impl Decoder {
+    /// Takes a text beside a row, by its column's name. None: it can't be read.
+    pub(super) fn take_note(&self, what: What, column: &[u8], text: &[u8], notes: &mut Notes) -> Option<()> {
+        let mut out = Vec::new();
+        match what {
+            What::InvalidUtf8 => read_base64(text, &mut out)?,
+            _ => out.extend_from_slice(text),
+        }
+        notes.texts.push((self.noted(column)?, out));
+        Some(())
+    }
+
     pub(super) fn in_binary(mut self, binary: Binary) -> Decoder {
         for (index, column) in self.columns.iter_mut().enumerate() {
             let json = std::mem::take(&mut column.placeholder);

@@ -23,33 +23,62 @@ pub(super) fn parts(text: &[u8]) -> Option<Parts<'_>> {
     (digits && !whole.is_empty()).then_some(Parts { negative, whole, fraction })
 }
 
-/// Appends the unscaled number of a text whose scale is `scale`. `None`, and nothing appended: it has digits that the scale
-/// can't hold, or is no number.
-pub(super) fn push_unscaled(text: &[u8], scale: i16, out: &mut Vec<u8>) -> Option<()> {
-    let Parts { negative, whole, fraction } = parts(text)?;
-    let scale = i32::from(scale);
-    let kept = fraction.len().min(scale.max(0) as usize);
-    if fraction[kept..].iter().any(|b| *b != b'0') {
-        return None;
-    }
-    let cut = whole.len().min((-scale).max(0) as usize);
-    let (whole, zeros) = whole.split_at(whole.len() - cut);
-    if zeros.iter().any(|b| *b != b'0') {
-        return None;
-    }
-    let missing = (scale.max(0) as usize) - kept;
-    if whole.len() + kept + missing <= 38 {
-        let mut number = 0i128;
-        for digit in whole.iter().chain(&fraction[..kept]) {
-            number = number * 10 + i128::from(digit - b'0');
+impl Parts<'_> {
+    /// Appends the unscaled number of one whose scale is `scale`. `None`, and nothing appended: it has digits that the scale can't hold.
+    pub(super) fn push_unscaled(&self, scale: i16, out: &mut Vec<u8>) -> Option<()> {
+        let Parts { negative, whole, fraction } = *self;
+        let scale = i32::from(scale);
+        let kept = fraction.len().min(scale.max(0) as usize);
+        if fraction[kept..].iter().any(|b| *b != b'0') {
+            return None;
         }
-        number *= 10i128.pow(missing as u32);
-        push_minimal(&(if negative { -number } else { number }).to_be_bytes(), out);
-        return Some(());
+        let cut = whole.len().min((-scale).max(0) as usize);
+        let (whole, zeros) = whole.split_at(whole.len() - cut);
+        if zeros.iter().any(|b| *b != b'0') {
+            return None;
+        }
+        let missing = (scale.max(0) as usize) - kept;
+        let digits = whole.iter().chain(&fraction[..kept]).map(|digit| digit - b'0');
+        match whole.len() + kept + missing {
+            ..=18 => {
+                let number = digits.fold(0, |number, digit| number * 10 + i64::from(digit)) * 10i64.pow(missing as u32);
+                push_short(if negative { -number } else { number }, out);
+            }
+            19..=38 => {
+                let number =
+                    digits.fold(0, |number, digit| number * 10 + i128::from(digit)) * 10i128.pow(missing as u32);
+                push_minimal(&(if negative { -number } else { number }).to_be_bytes(), out);
+            }
+            _ => push_big(negative, digits.chain(std::iter::repeat_n(0, missing)), out),
+        }
+        Some(())
     }
-    let digits = whole.iter().chain(&fraction[..kept]).copied().chain(std::iter::repeat_n(b'0', missing));
-    push_big(negative, digits, out);
-    Some(())
+
+    /// Is it printed so of its unscaled number? PostgreSQL prints as many digits as the scale has, and no numeric as a negative zero.
+    pub(super) fn is_exact(&self, scale: i16) -> bool {
+        self.fraction.len() == scale.max(0) as usize && !self.is_negative_zero()
+    }
+
+    pub(super) fn is_negative_zero(&self) -> bool {
+        self.negative && self.whole.iter().chain(self.fraction).all(|digit| *digit == b'0')
+    }
+
+    /// How many digits the unscaled number has; of zero one.
+    pub(super) fn digits(&self, scale: i16) -> usize {
+        let zeros = |digits: &[u8]| digits.iter().take_while(|digit| **digit == b'0').count();
+        let count = match self.whole.len() - zeros(self.whole) {
+            0 => i64::from(scale) - zeros(self.fraction) as i64,
+            count => count as i64 + i64::from(scale),
+        };
+        count.max(1) as usize
+    }
+}
+
+/// As `push_minimal`: the bytes that are needed move to the front, and the others go.
+fn push_short(number: i64, out: &mut Vec<u8>) {
+    let unneeded = ((number ^ number >> 63).leading_zeros() as usize - 1) / 8;
+    out.extend_from_slice(&(number << (8 * unneeded)).to_be_bytes());
+    out.truncate(out.len() - unneeded);
 }
 
 /// Without the leading bytes that only repeat the sign.
@@ -81,7 +110,7 @@ fn push_big(negative: bool, digits: impl Iterator<Item = u8>, out: &mut Vec<u8>)
     };
     let (mut chunk, mut factor) = (0u64, 1u64);
     for digit in digits {
-        chunk = chunk * 10 + u64::from(digit - b'0');
+        chunk = chunk * 10 + u64::from(digit);
         factor *= 10;
         if factor == CHUNK {
             add(factor, chunk);
@@ -114,18 +143,15 @@ pub(super) fn push_text(unscaled: &[u8], scale: i32, out: &mut Vec<u8>) -> Optio
         return None;
     }
     let negative = unscaled[0] & 0x80 != 0;
-    let mut digits = [0u8; 40];
+    let mut buffer = itoa::Buffer::new();
     let big;
     let digits: &[u8] = if unscaled.len() <= 16 {
         let number = unscaled.iter().fold(if negative { -1i128 } else { 0 }, |n, byte| n << 8 | i128::from(*byte));
-        let mut rest = number.unsigned_abs();
-        let mut at = digits.len();
-        while rest > 0 {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
+        match (number.unsigned_abs(), u64::try_from(number.unsigned_abs())) {
+            (0, _) => b"",
+            (_, Ok(small)) => buffer.format(small).as_bytes(),
+            (large, Err(_)) => buffer.format(large).as_bytes(),
         }
-        &digits[at..]
     } else {
         big = big_digits(unscaled, negative);
         &big
@@ -189,7 +215,7 @@ mod tests {
 
     fn unscaled(text: &str, scale: i16) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        push_unscaled(text.as_bytes(), scale, &mut out).map(|()| out)
+        parts(text.as_bytes())?.push_unscaled(scale, &mut out).map(|()| out)
     }
 
     #[test]
@@ -203,6 +229,9 @@ mod tests {
             ("-128", &[0x80]),
             ("-129", &[0xff, 0x7f]),
             ("-1", &[0xff]),
+            ("999999999999999999", &[0x0d, 0xe0, 0xb6, 0xb3, 0xa7, 0x63, 0xff, 0xff]),
+            ("-36028797018963968", &[0x80, 0, 0, 0, 0, 0, 0]),
+            ("36028797018963968", &[0, 0x80, 0, 0, 0, 0, 0, 0]),
         ] {
             assert_eq!(unscaled(text, 0).as_deref(), Some(bytes), "{text}");
         }
@@ -211,6 +240,24 @@ mod tests {
         assert_eq!(unscaled("1.5", 3), unscaled("1500", 0));
         for (text, scale) in [("1.234", 2), ("12345", -2), ("NaN", 2), ("", 0), ("1e5", 0), (".5", 1), ("5.", 0)] {
             assert_eq!(unscaled(text, scale), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_decimal_tells_how_many_digits_it_has() {
+        for (text, scale, count) in [
+            ("0.00", 2, 1),
+            ("0.05", 2, 1),
+            ("-0.50", 2, 2),
+            ("12.30", 2, 4),
+            ("12", 2, 4),
+            ("1200", -2, 2),
+            ("0", -2, 1),
+            ("7", 0, 1),
+            ("0.00001", 5, 1),
+            ("100.00", 2, 5),
+        ] {
+            assert_eq!(parts(text.as_bytes()).unwrap().digits(scale), count, "{text} {scale}");
         }
     }
 

@@ -73,6 +73,16 @@ pub(super) struct Envelope<'a> {
     pub(super) notes_before: Notes,
 }
 
+impl Envelope<'_> {
+    /// What is said beside the old row and beside the new one. Where there is none, the plain names speak of the old one.
+    pub(super) fn beside_rows(&self) -> (&Notes, &Notes) {
+        match self.has_after {
+            true => (&self.notes_before, &self.notes),
+            false => (&self.notes, &self.notes_before),
+        }
+    }
+}
+
 impl Decoder {
     pub fn new(schema: &Arc<Schema>, modes: &Modes) -> Decoder {
         let shapes = schema.columns.iter().map(|column| Shape::of(&column.ty, modes)).collect();
@@ -133,16 +143,22 @@ impl Decoder {
         if payload == b"null" {
             return Ok(None);
         }
+        self.with_envelope(payload, |decoder, found, rows| decoder.change(payload, found, rows)).map(Some)
+    }
+
+    /// Finds an envelope's parts, and gives them on: the places of the old row's columns and of the new one's.
+    pub(super) fn with_envelope<'a, T>(
+        &mut self,
+        payload: &'a [u8],
+        then: impl FnOnce(&mut Self, Envelope<'a>, [&Slots; 2]) -> Result<T>,
+    ) -> Result<T> {
         let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
         let mut template = std::mem::take(&mut self.template);
         let found = self.envelope(payload, &mut before, &mut after, &mut template);
         self.template = template;
-        let change = found.and_then(|found| {
-            let ours = found.source.as_ref().is_some_and(Source::is_ours);
-            self.change(payload, found, ours, &before, &after)
-        });
+        let done = found.and_then(|found| then(self, found, [&before, &after]));
         (self.before, self.after) = (before, after);
-        change.map(Some)
+        done
     }
 
     /// What is inside `{"schema":…,"payload":…}`; the value itself without `schemas.enable`.
@@ -169,7 +185,7 @@ impl Decoder {
         }
     }
 
-    pub(super) fn envelope<'a>(
+    fn envelope<'a>(
         &self,
         payload: &'a [u8],
         before: &mut Slots,
@@ -319,14 +335,7 @@ impl Decoder {
         at(name)
     }
 
-    fn change(
-        &mut self,
-        payload: &[u8],
-        found: Envelope<'_>,
-        ours: bool,
-        before: &Slots,
-        after: &Slots,
-    ) -> Result<Change> {
+    fn change(&mut self, payload: &[u8], found: Envelope<'_>, [before, after]: [&Slots; 2]) -> Result<Change> {
         let op = found.op.ok_or_else(|| self.malformed("has no operation"))?;
         let source = found.source.as_ref().ok_or_else(|| self.malformed("has no source"))?;
         let position = source.position(op).map_err(|what| self.malformed(what))?;
@@ -340,33 +349,16 @@ impl Decoder {
             return Err(self.malformed("has other rows than its operation").at(position));
         }
         let with_position = |error: Error| error.at(position);
+        let ours = source.is_ours();
         let whole_rows = ours || self.schema.identity == Identity::Full;
-        let (notes_after, notes_before) = match found.has_after {
-            true => (&found.notes, &found.notes_before),
-            false => (&found.notes_before, &found.notes),
-        };
+        let says = |whole| RowSays { ours, whole, absent: Absent::Refused, is_new: false };
+        let (notes_before, notes_after) = found.beside_rows();
         let before = match found.has_before && (op == Op::Delete || whole_rows) {
-            true => Some(
-                self.take_row(
-                    payload,
-                    before,
-                    notes_before,
-                    RowSays { ours, whole: whole_rows, absent: Absent::Refused, is_new: false },
-                )
-                .map_err(with_position)?,
-            ),
+            true => Some(self.take_row(payload, before, notes_before, says(whole_rows)).map_err(with_position)?),
             false => None,
         };
         let after = match found.has_after {
-            true => Some(
-                self.take_row(
-                    payload,
-                    after,
-                    notes_after,
-                    RowSays { ours, whole: true, absent: Absent::Refused, is_new: false },
-                )
-                .map_err(with_position)?,
-            ),
+            true => Some(self.take_row(payload, after, notes_after, says(true)).map_err(with_position)?),
             false => None,
         };
         let committed_at = source.ts_us.or(found.ts_ms.map(|ms| ms.saturating_mul(1000)));

@@ -66,6 +66,10 @@ pub(super) struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
+    pub(super) fn says_nothing(&self) -> bool {
+        self.unavailable.is_empty() && self.exact.is_empty() && self.invalid_utf8.is_empty() && !self.looks_unavailable
+    }
+
     /// The text that didn't find its place.
     pub(super) fn tell(&mut self, index: u16, text: &'a [u8]) {
         match std::str::from_utf8(text) {

@@ -42,13 +42,7 @@ impl Decoder {
     /// table has full identity; its key may be another than that of `after`. `is_moved`: a create is the second half of a key change, and may lack
     /// values that didn't change. Errors as those of `decode`.
     pub fn decode_placed(&mut self, payload: &[u8], place: Place, is_moved: bool) -> Result<Change> {
-        let (mut before, mut after) = (std::mem::take(&mut self.before), std::mem::take(&mut self.after));
-        let mut template = std::mem::take(&mut self.template);
-        let found = self.envelope(payload, &mut before, &mut after, &mut template);
-        self.template = template;
-        let change = found.and_then(|found| self.placed(payload, found, place, is_moved, [&before, &after]));
-        (self.before, self.after) = (before, after);
-        change
+        self.with_envelope(payload, |decoder, found, rows| decoder.placed(payload, found, place, is_moved, rows))
     }
 
     fn placed(
@@ -61,10 +55,7 @@ impl Decoder {
     ) -> Result<Change> {
         let op = found.op.ok_or_else(|| self.malformed("has no operation"))?;
         let ours = found.source.as_ref().is_some_and(|source| source.is_ours());
-        let (notes_after, notes_before) = match found.has_after {
-            true => (&found.notes, &found.notes_before),
-            false => (&found.notes_before, &found.notes),
-        };
+        let (notes_before, notes_after) = found.beside_rows();
         let mut taken = [None, None];
         if found.has_before && matches!(op, Op::Update | Op::Delete) {
             let whole = ours || self.schema.identity == Identity::Full;

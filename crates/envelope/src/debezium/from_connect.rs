@@ -171,79 +171,15 @@ fn decimal(scale: &str, precision: Option<&str>) -> Option<(Type, Shape)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::debezium::samples::{change, told_types};
     use crate::debezium::{Encoder, Glance, Origin, Place};
-    use tidewire_change::{Change, Datum, Identity, Key, Op, Position, Row, TableName};
-
-    fn schema(columns: &[(&str, Kind, &str)]) -> Arc<Schema> {
-        let column = |(name, kind, ty): &(&str, Kind, &str)| Column {
-            name: name.to_string(),
-            ty: Type { kind: kind.clone(), name: ty.to_string(), builtin: true },
-            attribute: 0,
-        };
-        Arc::new(Schema {
-            table: TableName::new("s", "t"),
-            columns: columns.iter().map(column).collect(),
-            key: Key::Columns(vec![0]),
-            identity: Identity::Default,
-            source_id: 1,
-        })
-    }
+    use tidewire_change::{Op, Position};
 
     /// What was written under any modes is read back by nothing but its schema.
     #[test]
     fn a_row_is_read_back_by_the_schema_that_comes_with_it() {
-        let table = schema(&[
-            ("id", Kind::Int64, "bigint"),
-            ("small", Kind::Int16, "smallint"),
-            ("flag", Kind::Bool, "boolean"),
-            ("amount", Kind::Numeric { precision_scale: Some((12, 2)) }, "numeric(12,2)"),
-            ("free", Kind::Numeric { precision_scale: None }, "numeric"),
-            ("real", Kind::Float32, "real"),
-            ("double", Kind::Float64, "double precision"),
-            ("note", Kind::Text, "text"),
-            ("raw", Kind::Bytes, "bytea"),
-            ("day", Kind::Date, "date"),
-            ("clock", Kind::Time, "time without time zone"),
-            ("at", Kind::Timestamp, "timestamp without time zone"),
-            ("at_ms", Kind::Timestamp, "timestamp(3) without time zone"),
-            ("zoned", Kind::TimestampTz, "timestamp with time zone"),
-            ("doc", Kind::Json, "json"),
-            ("tag", Kind::Uuid, "uuid"),
-            ("mask", Kind::Bits, "bit(9)"),
-            ("many", Kind::Array(Box::new(Kind::Int32)), "integer[]"),
-            ("place", Kind::Other, "point"),
-        ]);
-        let texts = [
-            "9007199254740993",
-            "-7",
-            "t",
-            "-12345678.90",
-            "0.100000000000000000000000000001",
-            "1.5",
-            "0.1",
-            "a \"quoted\" é",
-            "\\x00ff",
-            "2024-02-29",
-            "12:34:56.000001",
-            "2024-02-29 12:34:56.123456",
-            "2024-02-29 12:34:56.123",
-            "2024-02-29 12:34:56.1+00",
-            "{\"a\": 1}",
-            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-            "101010101",
-            "{1,NULL,3}",
-            "(1.5,2)",
-        ];
-        let row = Row::from_datums(texts.iter().map(|text| Datum::Text(text.as_bytes())));
-        let change = Change {
-            schema: table.clone(),
-            op: Op::Create,
-            position: Position::new(5, 1),
-            committed_at: 3,
-            xid: None,
-            before: None,
-            after: Some(row.clone()),
-        };
+        let (table, row) = told_types();
+        let change = change(&table, Op::Create, None, Some(row.clone()));
         for (decimal, time) in
             [("precise", "adaptive"), ("precise", "nanoseconds"), ("precise", "isostring"), ("string", "microseconds")]
         {

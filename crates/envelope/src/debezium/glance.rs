@@ -199,7 +199,7 @@ pub(super) fn fits(op: Op, has_before: bool, has_after: bool) -> Result<What> {
 
 /// A member of `source` that says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     CommitLsn,
     Ordinal,
     Lsn,
@@ -217,7 +217,13 @@ enum Field {
     None,
 }
 
-fn field(name: &[u8]) -> Field {
+impl Field {
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Field::Sequence | Field::Snapshot | Field::Schema | Field::Table | Field::Database | Field::File)
+    }
+}
+
+pub(super) fn field(name: &[u8]) -> Field {
     match name {
         b"commit_lsn" => Field::CommitLsn,
         b"ordinal" | b"seq" => Field::Ordinal,
@@ -346,15 +352,18 @@ fn signed(raw: &[u8]) -> Option<i64> {
     source::signed(inside_quotes(raw).unwrap_or(raw))
 }
 
-/// The two of `["1","2"]`, inside of a JSON string.
+/// The two of `["1","2"]`; `quote`: as it stands there.
+fn usual_pair(sequence: &[u8], quote: &[u8]) -> Option<(u64, u64)> {
+    let inside = sequence.strip_prefix(b"[")?.strip_prefix(quote)?.strip_suffix(b"]")?.strip_suffix(quote)?;
+    let at = memchr::memchr(b',', inside)?;
+    let (first, second) = (inside[..at].strip_suffix(quote)?, inside[at + 1..].strip_prefix(quote)?);
+    Some((source::number(first)?, source::number(second)?))
+}
+
+/// The two of `["1","2"]`, also inside of a JSON string; either may be null.
 pub(super) fn pair(sequence: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
-    // As it mostly is.
-    if let Some(inside) = sequence.strip_prefix(br#"[\""#).and_then(|inside| inside.strip_suffix(br#"\"]"#)) {
-        let at = memchr::memchr(b',', inside)?;
-        let both = inside[..at].strip_suffix(br#"\""#).zip(inside[at + 1..].strip_prefix(br#"\""#));
-        if let Some((Some(first), Some(second))) = both.map(|(first, second)| (number(first), number(second))) {
-            return Some((Some(first), Some(second)));
-        }
+    if let Some((first, second)) = usual_pair(sequence, br#"\""#).or_else(|| usual_pair(sequence, b"\"")) {
+        return Some((Some(first), Some(second)));
     }
     let mut scratch = Vec::new();
     let (mut cursor, mut first) = (Cursor::new(unescaped(sequence, &mut scratch)?), true);

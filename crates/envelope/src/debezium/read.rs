@@ -10,8 +10,8 @@ use super::scan::{inside_quotes, push_unescaped, unescaped, Cursor};
 use super::shape::{Clock, Shape};
 use super::time::{self, Interval, DAY_MICROS};
 use super::write::{is_integer, DOUBLE_DIGITS};
-pub(super) use clock::push_zoned_text;
 use clock::{push_date, push_time, push_timestamp, push_zoned, push_zoned_time};
+pub(super) use clock::{push_moment, push_zoned_text};
 use std::io::Write;
 use tidewire_change::text::{
     bytes_text, date_text, float4_text, float8_text, parse_date, parse_time, time_text, timestamp_text,
@@ -103,10 +103,10 @@ pub(super) fn push(shape: &Shape, raw: &[u8], strict: bool, out: &mut Vec<u8>) -
             _ => Err(Wrong),
         },
         Shape::Bits { length, .. } => some(push_bits(raw, *length, out)),
-        Shape::Date(clock) => some(push_date(raw, *clock, out)),
-        Shape::Time(clock) => some(push_time(raw, *clock, out)),
+        Shape::Date(_) => some(push_date(shape, raw, out)),
+        Shape::Time(_) => some(push_time(shape, raw, out)),
         Shape::TimeTz => some(push_zoned_time(raw, out)),
-        Shape::Timestamp(clock) => some(push_timestamp(raw, *clock, out)),
+        Shape::Timestamp(_) => some(push_timestamp(shape, raw, out)),
         Shape::TimestampTz(_) => some(push_zoned(raw, out)),
         Shape::IntervalNumeric => push_interval(raw, strict, out),
         Shape::IntervalText => {
@@ -192,7 +192,7 @@ fn push_variable(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
 fn push_rescaled(raw: &[u8], scale: i16, out: &mut Vec<u8>) -> Option<()> {
     let (mut text, mut unscaled) = (Vec::new(), Vec::new());
     push_variable(raw, &mut text)?;
-    decimal::push_unscaled(&text, scale, &mut unscaled)?;
+    decimal::parts(&text)?.push_unscaled(scale, &mut unscaled)?;
     decimal::push_text(&unscaled, i32::from(scale), out)
 }
 

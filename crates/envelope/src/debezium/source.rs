@@ -1,6 +1,7 @@
 //! The block `source` of a message, as far as it tells the change's place.
 
 use super::glance::pair;
+use super::plain::Lies;
 use super::scan::{inside_quotes, Cursor};
 use tidewire_change::{Op, Position};
 
@@ -48,6 +49,26 @@ pub(super) fn field(name: &[u8]) -> Option<Field> {
         b"ts_ms" | b"ts_ns" => Field::Time,
         _ => return None,
     })
+}
+
+/// A member where numbers are numbers, and texts texts.
+#[derive(Clone, Copy)]
+pub(super) enum Member {
+    Number(Field),
+    Sequence,
+    Snapshot,
+    Unused,
+}
+
+impl Member {
+    pub(super) fn of(name: &str, lies: Lies) -> Member {
+        match (name, lies, field(name.as_bytes())) {
+            ("snapshot", Lies::Text, _) => Member::Snapshot,
+            (_, Lies::Text, Some(Field::Sequence)) => Member::Sequence,
+            (_, Lies::Number, Some(of)) if of != Field::Time => Member::Number(of),
+            _ => Member::Unused,
+        }
+    }
 }
 
 /// What is the same in the `source` of most messages of a topic: the text in front of each value that isn't. A block that has it all

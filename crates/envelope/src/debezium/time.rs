@@ -1,7 +1,7 @@
 //! Dates, times and intervals: PostgreSQL's text to Debezium's numbers and texts.
 
 use super::shape::Clock;
-use tidewire_change::text::{parse_date, parse_time, parse_timestamptz, timestamptz_text};
+use tidewire_change::text::{parse_date, parse_time, parse_timestamp, parse_timestamptz, timestamptz_text};
 
 pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 /// What Debezium writes for `infinity` and `-infinity`: the milliseconds of PostgreSQL's JDBC driver; for a lone date the day
@@ -22,6 +22,9 @@ pub(super) fn infinity(text: &[u8]) -> Option<usize> {
 
 /// Day since 1970 and microsecond of the day of a timestamp without time zone, also where their sum doesn't fit 64 bits.
 pub(super) fn timestamp(text: &[u8]) -> Option<(i64, i64)> {
+    if let Some(micros) = parse_timestamp(text) {
+        return Some((micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS)));
+    }
     let (core, era) = match text.strip_suffix(b" BC") {
         Some(core) => (core, &b" BC"[..]),
         None => (text, &b""[..]),

@@ -3,12 +3,13 @@
 
 mod clock;
 
-use super::decimal::{self, push_unscaled};
+use super::decimal::{self, Parts};
 use super::json::{push_base64, push_binary, push_integer, push_string};
 use super::literal::{hstore_pairs, Elements};
 use super::modes::{DecimalMode, HstoreMode};
 use super::shape::{Clock, Shape};
 use super::time;
+pub(super) use clock::moment;
 use clock::{push_date, push_time, push_timestamp};
 use tidewire_change::text::{parse_bytes, parse_date, parse_float8, parse_time};
 
@@ -25,7 +26,7 @@ pub(super) enum Written {
 
 use Written::{Exactly, Inexactly, Replaced};
 
-fn exactly_if(exact: bool) -> Written {
+pub(super) fn exactly_if(exact: bool) -> Written {
     if exact {
         Exactly
     } else {
@@ -59,7 +60,7 @@ pub(super) fn push_value(shape: &Shape, text: &[u8], out: &mut Vec<u8>) -> Writt
             _ => null(out),
         },
         Shape::Decimal { scale, .. } => push_decimal(text, *scale, out),
-        Shape::Timestamp(clock) => push_timestamp(text, *clock, out),
+        Shape::Timestamp(_) => push_timestamp(shape, text, out),
         shape => push_rarer(shape, text, out),
     }
 }
@@ -90,8 +91,8 @@ fn push_rarer(shape: &Shape, text: &[u8], out: &mut Vec<u8>) -> Written {
             _ => null(out),
         },
         Shape::Bits { length, .. } => push_bits(text, *length, out),
-        Shape::Date(clock) => push_date(text, *clock, out),
-        Shape::Time(clock) => push_time(text, *clock, out),
+        Shape::Date(_) => push_date(shape, text, out),
+        Shape::Time(_) => push_time(shape, text, out),
         Shape::TimeTz => push_quoted(out, |out| time::push_zoned_time(text, out)),
         Shape::TimestampTz(digits) => match time::infinity(text) {
             Some(_) => exactly_if(push_string(text, out)),
@@ -168,24 +169,16 @@ fn push_float(text: &[u8], out: &mut Vec<u8>) -> Written {
     }
 }
 
-fn push_unscaled_string(text: &[u8], scale: i16, out: &mut Vec<u8>) -> Option<()> {
+fn push_unscaled_string(number: &Parts<'_>, scale: i16, out: &mut Vec<u8>) -> Option<()> {
     let mut bytes = Vec::with_capacity(16);
-    push_unscaled(text, scale, &mut bytes)?;
+    number.push_unscaled(scale, &mut bytes)?;
     push_base64(&bytes, out);
     Some(())
 }
 
 fn push_decimal(text: &[u8], scale: i16, out: &mut Vec<u8>) -> Written {
-    match push_unscaled_string(text, scale, out) {
-        Some(()) => exactly_if(is_exact_decimal(text, scale)),
-        None => null(out),
-    }
-}
-
-/// Is it the text that is printed of its unscaled number?
-pub(super) fn is_exact_decimal(text: &[u8], scale: i16) -> bool {
-    let printed = memchr::memchr(b'.', text).map_or(0, |point| text.len() - point - 1);
-    printed == scale.max(0) as usize && !is_negative_zero(text)
+    let number = decimal::parts(text).filter(|number| push_unscaled_string(number, scale, out).is_some());
+    number.map_or_else(|| null(out), |number| exactly_if(number.is_exact(scale)))
 }
 
 /// Debezium cuts zeros off the fraction; how many digits the source printed is then lost.
@@ -196,16 +189,11 @@ fn push_variable(text: &[u8], out: &mut Vec<u8>) -> Written {
     out.extend_from_slice(b"{\"scale\":");
     push_integer(scale as i64, out);
     out.extend_from_slice(b",\"value\":");
-    if push_unscaled_string(text, scale as i16, out).is_none() {
+    if push_unscaled_string(&parts, scale as i16, out).is_none() {
         out.extend_from_slice(b"\"\"");
     }
     out.push(b'}');
-    exactly_if(zeros == 0 && !is_negative_zero(text))
-}
-
-/// PostgreSQL doesn't print it as a numeric.
-fn is_negative_zero(text: &[u8]) -> bool {
-    text.first() == Some(&b'-') && !text.iter().any(|b| matches!(b, b'1'..=b'9'))
+    exactly_if(zeros == 0 && !parts.is_negative_zero())
 }
 
 fn push_decimal_text(text: &[u8], out: &mut Vec<u8>) -> Written {

@@ -24,7 +24,6 @@ pub struct AvroEncoder {
     key_columns: Vec<usize>,
     /// The key has a place for texts that its fields can't hold.
     key_tells: bool,
-    tombstones: bool,
     contracts: Contracts,
     /// What a message begins with: a zero and the number of its schema.
     key_head: [u8; 5],
@@ -147,16 +146,11 @@ impl AvroEncoder {
             key_tells,
             contracts: Contracts { key: (!key_columns.is_empty()).then(|| contract(&key)), value: contract(&value) },
             key_columns,
-            tombstones: modes.tombstones,
             key_head: [0; 5],
             value_head: [0; 5],
             source: SourceParts::new(origin, schema),
             scratch: Vec::new(),
         })
-    }
-
-    pub fn schema(&self) -> &Arc<Schema> {
-        &self.schema
     }
 
     pub fn contracts(&self) -> &Contracts {
@@ -212,11 +206,6 @@ impl AvroEncoder {
         self.push_notes(&own, out);
         self.push_notes(&older, out);
         Ok(())
-    }
-
-    /// A tombstone (the same key, no value) follows this change.
-    pub fn has_tombstone(&self, change: &Change) -> bool {
-        self.tombstones && change.op == Op::Delete && matches!(self.schema.key, Key::Columns(_))
     }
 
     fn push_row<'a>(

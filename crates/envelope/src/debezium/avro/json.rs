@@ -1,9 +1,10 @@
 //! Values between Avro and the JSON of Connect's converter: text, numbers and words as they are, bytes in base64, records as objects.
 
-use super::wire::{push_bytes, push_long, put_length, Cursor, Wire};
+use super::wire::{end, push_bytes, push_long, Wire};
 use crate::debezium::json::{push_base64, push_integer, push_string, read_base64};
 use crate::debezium::numbers::push_float;
 use crate::debezium::scan::{self, inside_quotes, member, unescaped};
+use crate::debezium::varint::{begin, Cursor};
 use tidewire_change::text::{parse_float4, parse_float8};
 
 /// Appends the JSON of a value. None: the bytes are broken.
@@ -14,9 +15,9 @@ pub fn push_json(wire: &Wire, cursor: &mut Cursor<'_>, out: &mut Vec<u8>) -> Opt
         Wire::Int => push_integer(cursor.long()?, out),
         Wire::Float => push_float(f64::from(f32::from_le_bytes(cursor.take(4)?.try_into().ok()?)), true, out),
         Wire::Double => push_float(f64::from_le_bytes(cursor.take(8)?.try_into().ok()?), false, out),
-        Wire::Bytes => push_base64(cursor.sized()?, out),
+        Wire::Bytes => push_base64(cursor.text()?, out),
         Wire::Fixed(size) => push_base64(cursor.take(*size)?, out),
-        Wire::String => push_string(cursor.sized()?, out).then_some(())?,
+        Wire::String => push_string(cursor.text()?, out).then_some(())?,
         Wire::Enum(symbols) => {
             push_string(symbols.get(usize::try_from(cursor.long()?).ok()?)?.as_bytes(), out);
         }
@@ -26,7 +27,7 @@ pub fn push_json(wire: &Wire, cursor: &mut Cursor<'_>, out: &mut Vec<u8>) -> Opt
         }
         Wire::Array(items) => push_blocks(cursor, out, [b'[', b']'], |cursor, out| push_json(items, cursor, out))?,
         Wire::Map(values) => push_blocks(cursor, out, [b'{', b'}'], |cursor, out| {
-            push_string(cursor.sized()?, out).then_some(())?;
+            push_string(cursor.text()?, out).then_some(())?;
             out.push(b':');
             push_json(values, cursor, out)
         })?,
@@ -83,9 +84,9 @@ pub fn push_from_json(wire: &Wire, raw: &[u8], out: &mut Vec<u8>) -> Option<()> 
         Wire::Float => out.extend_from_slice(&parse_float4(inside_quotes(raw).unwrap_or(raw))?.to_le_bytes()),
         Wire::Double => out.extend_from_slice(&parse_float8(inside_quotes(raw).unwrap_or(raw))?.to_le_bytes()),
         Wire::Bytes => {
-            let start = out.len();
+            let start = begin(1, out);
             read_base64(inside_quotes(raw)?, out)?;
-            put_length(start, out);
+            end(start, out);
         }
         Wire::Fixed(size) => {
             let start = out.len();
@@ -190,7 +191,7 @@ mod tests {
         let mut nothing = Vec::new();
         push_nothing(&wire, &mut nothing);
         let mut cursor = Cursor::new(&nothing);
-        assert!(cursor.skip(&wire).is_some() && cursor.is_at_end());
+        assert!(cursor.skip_value(&wire).is_some() && cursor.is_at_end());
         for (wire, bad) in
             [(Wire::Int, "1.5"), (Wire::Boolean, "1"), (Wire::Bytes, "\"!\""), (Wire::Null, "1"), (Wire::String, "x")]
         {

@@ -2,11 +2,11 @@
 
 use super::encoder::{described, row_wires};
 use super::json::push_from_json;
-use super::wire::{Cursor, Wire};
-use crate::debezium::binary::Binary;
+use super::wire::Wire;
+use crate::debezium::binary::{Binary, Note, What};
 use crate::debezium::decoder::{Decoder, Envelope, Notes, Slots};
-use crate::debezium::json::read_base64;
-use crate::debezium::source::{self, Field, Source};
+use crate::debezium::source::{Member, Source};
+use crate::debezium::varint::Cursor;
 use crate::debezium::Modes;
 use std::sync::Arc;
 use tidewire_change::{Error, Op, Result, Schema};
@@ -22,10 +22,10 @@ pub struct Walker {
 
 enum Step {
     Row { is_before: bool, null: Option<usize>, fields: Vec<RowField> },
-    Source(Vec<Member>),
+    Source(Vec<SourceField>),
     Op(Wire),
     Time(Wire),
-    Note { of_before: bool, what: What, wire: Wire },
+    Note(Note, Wire),
     Skip(Wire),
 }
 
@@ -37,19 +37,11 @@ struct RowField {
     wire: Wire,
 }
 
-/// A member of `source`, and the branch that stands for no value.
-enum Member {
-    Number(Field, Option<usize>),
-    Sequence(Option<usize>),
-    Snapshot(Option<usize>),
-    Unused(Wire),
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Unavailable,
-    Exact,
-    InvalidUtf8,
+struct SourceField {
+    member: Member,
+    /// The branch that stands for no value.
+    null: Option<usize>,
+    wire: Wire,
 }
 
 impl Walker {
@@ -69,24 +61,19 @@ impl Walker {
         };
         let step = |(name, wire): &(String, Wire)| {
             let (inner, null) = wire.inner();
-            let (of_before, plain) = match name.strip_prefix("before_") {
-                Some(plain) => (true, plain),
-                None => (false, name.as_str()),
-            };
-            let note = |what| Step::Note { of_before, what, wire: wire.clone() };
-            match (plain, inner) {
-                ("before" | "after", Wire::Record(fields)) if !of_before => {
+            match (name.as_str(), inner) {
+                ("before" | "after", Wire::Record(fields)) => {
                     Step::Row { is_before: name == "before", null, fields: fields.iter().map(row_field).collect() }
                 }
-                ("source", Wire::Record(fields)) if null.is_none() && !of_before => {
-                    Step::Source(fields.iter().map(|(name, wire)| member(name, wire)).collect())
+                ("source", Wire::Record(fields)) if null.is_none() => {
+                    Step::Source(fields.iter().map(source_field).collect())
                 }
                 ("op", Wire::String) => Step::Op(wire.clone()),
                 ("ts_ms", Wire::Int) => Step::Time(wire.clone()),
-                ("unavailable", Wire::Array(of)) if **of == Wire::String => note(What::Unavailable),
-                ("exact", Wire::Map(of)) if **of == Wire::String => note(What::Exact),
-                ("invalid_utf8", Wire::Map(of)) if **of == Wire::String => note(What::InvalidUtf8),
-                _ => Step::Skip(wire.clone()),
+                (name, inner) => match note(name, inner) {
+                    Some(note) => Step::Note(note, wire.clone()),
+                    None => Step::Skip(wire.clone()),
+                },
             }
         };
         Some(Walker { steps: fields.iter().map(step).collect(), wires, extra })
@@ -104,14 +91,19 @@ impl Walker {
     }
 }
 
-fn member(name: &str, wire: &Wire) -> Member {
+fn source_field((name, wire): &(String, Wire)) -> SourceField {
     let (inner, null) = wire.inner();
-    match (name, inner, source::field(name.as_bytes())) {
-        ("snapshot", Wire::String, _) => Member::Snapshot(null),
-        (_, Wire::String, Some(Field::Sequence)) => Member::Sequence(null),
-        (_, Wire::Int, Some(field)) if field != Field::Time => Member::Number(field, null),
-        _ => Member::Unused(wire.clone()),
-    }
+    SourceField { member: Member::of(name, inner.lies()), null, wire: wire.clone() }
+}
+
+/// Names of columns, or texts by such names.
+fn note(name: &str, wire: &Wire) -> Option<Note> {
+    let note = Note::of(name)?;
+    let is_such = match (note.what, wire) {
+        (What::Unavailable, Wire::Array(of)) | (What::Exact | What::InvalidUtf8, Wire::Map(of)) => **of == Wire::String,
+        _ => false,
+    };
+    is_such.then_some(note)
 }
 
 impl Decoder {
@@ -171,10 +163,10 @@ impl Decoder {
                 Step::Row { is_before: false, null, fields } => {
                     found.has_after = self.walk_row(cursor, *null, fields, after)?;
                 }
-                Step::Source(members) => found.source = Some(walk_source(cursor, members)?),
+                Step::Source(fields) => found.source = Some(walk_source(cursor, fields)?),
                 Step::Op(wire) => {
                     some(cursor, wire)??;
-                    found.op = match cursor.sized()? {
+                    found.op = match cursor.text()? {
                         [letter] => Some(Op::from_letter(*letter)?),
                         _ => return None,
                     };
@@ -184,13 +176,12 @@ impl Decoder {
                         found.ts_ms = Some(cursor.long()?);
                     }
                 }
-                Step::Note { of_before, what, wire } => {
-                    let notes = if *of_before { &mut found.notes_before } else { &mut found.notes };
+                Step::Note(note, wire) => {
                     if some(cursor, wire)?.is_some() {
-                        self.walk_notes(cursor, *what, notes)?;
+                        self.walk_notes(cursor, note.what, note.notes(&mut found))?;
                     }
                 }
-                Step::Skip(wire) => cursor.skip(wire)?,
+                Step::Skip(wire) => cursor.skip_value(wire)?,
             }
         }
         Some(found)
@@ -214,7 +205,7 @@ impl Decoder {
                 true => Slots::NULL,
                 false => {
                     let start = cursor.at;
-                    cursor.skip(&field.wire)?;
+                    cursor.skip_value(&field.wire)?;
                     (start as u32, cursor.at as u32)
                 }
             };
@@ -226,25 +217,18 @@ impl Decoder {
     }
 
     fn walk_notes(&self, cursor: &mut Cursor<'_>, what: What, notes: &mut Notes) -> Option<()> {
-        notes.is_whole |= matches!(what, What::Unavailable);
+        notes.is_whole |= what == What::Unavailable;
         loop {
             let count = cursor.block()?;
             if count == 0 {
                 return Some(());
             }
             for _ in 0..count {
-                let name = cursor.sized()?;
-                let column = self.noted(name)?;
-                let mut text = Vec::new();
+                let column = cursor.text()?;
                 match what {
-                    What::Unavailable => {
-                        notes.unavailable.push(column);
-                        continue;
-                    }
-                    What::Exact => text.extend_from_slice(cursor.sized()?),
-                    What::InvalidUtf8 => read_base64(cursor.sized()?, &mut text)?,
+                    What::Unavailable => notes.unavailable.push(self.noted(column)?),
+                    _ => self.take_note(what, column, cursor.text()?, notes)?,
                 }
-                notes.texts.push((column, text));
             }
         }
     }
@@ -265,15 +249,15 @@ pub fn some(cursor: &mut Cursor<'_>, wire: &Wire) -> Option<Option<()>> {
     Some((!is_null(cursor, wire.inner().1)?).then_some(()))
 }
 
-fn walk_source<'a>(cursor: &mut Cursor<'a>, members: &[Member]) -> Option<Source<'a>> {
+fn walk_source<'a>(cursor: &mut Cursor<'a>, fields: &[SourceField]) -> Option<Source<'a>> {
     let mut source = Source::default();
-    for member in members {
+    for SourceField { member, null, wire } in fields {
         match member {
-            Member::Unused(wire) => cursor.skip(wire)?,
-            Member::Number(_, null) | Member::Sequence(null) | Member::Snapshot(null) if is_null(cursor, *null)? => {}
-            Member::Number(field, _) => source.set_number(*field, cursor.long()?)?,
-            Member::Sequence(_) => source.set_sequence(cursor.sized()?),
-            Member::Snapshot(_) => source.set_snapshot(cursor.sized()?),
+            Member::Unused => cursor.skip_value(wire)?,
+            _ if is_null(cursor, *null)? => {}
+            Member::Number(of) => source.set_number(*of, cursor.long()?)?,
+            Member::Sequence => source.set_sequence(cursor.text()?),
+            Member::Snapshot => source.set_snapshot(cursor.text()?),
         }
     }
     Some(source)

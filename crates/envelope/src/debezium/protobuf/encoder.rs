@@ -4,11 +4,12 @@ use super::from_json::push_from_json;
 use super::layout::{row_of, Layout, EXACT};
 use super::message::{file_text, Field, Label, Message, Of};
 use super::value::push_proto;
-use super::wire::{begin, begin_short, end, end_short, push_sized, push_varint, tag};
+use super::wire::{end, push_sized, tag};
 use crate::debezium::binary::{lacks_its_key, told_beside, Contract, Contracts};
 use crate::debezium::encoder::{placeholder, Notes};
 use crate::debezium::json::push_base64;
 use crate::debezium::shape::Shape;
+use crate::debezium::varint::{begin, push_varint};
 use crate::debezium::write::Written;
 use crate::debezium::{Modes, Origin};
 use std::borrow::Cow;
@@ -21,14 +22,16 @@ pub struct ProtobufEncoder {
     columns: Vec<Column>,
     /// Of the key, in its order.
     key_columns: Vec<(usize, Placed)>,
-    tombstones: bool,
     contracts: Contracts,
     /// What a message begins with: a zero, the number of its schema, and which of its messages it is.
     key_head: [u8; 6],
     value_head: [u8; 6],
     envelope: Envelope,
     source: Source,
-    exact_of_key: Vec<u8>,
+    exact_of_key: u64,
+    /// How many bytes the length of the last row took, and that of the last `source`: the next one mostly takes as many.
+    row_width: usize,
+    source_width: usize,
     scratch: Vec<u8>,
 }
 
@@ -45,7 +48,7 @@ struct Column {
 /// A field, and what stands before its value.
 struct Placed {
     field: Field,
-    tag: Vec<u8>,
+    tag: u64,
 }
 
 impl Placed {
@@ -57,16 +60,16 @@ impl Placed {
 
 /// Tags of the envelope's fields.
 struct Envelope {
-    before: Vec<u8>,
-    after: Vec<u8>,
-    source: Vec<u8>,
-    op: Vec<u8>,
-    ts_ms: Vec<u8>,
-    ts_us: Vec<u8>,
-    ts_ns: Vec<u8>,
+    before: u64,
+    after: u64,
+    source: u64,
+    op: u64,
+    ts_ms: u64,
+    ts_us: u64,
+    ts_ns: u64,
     /// `unavailable`, `exact` and `invalid_utf8`; of the row before, too.
-    notes: [Vec<u8>; 3],
-    notes_before: [Vec<u8>; 3],
+    notes: [u64; 3],
+    notes_before: [u64; 3],
 }
 
 /// What is the same in every `source`, and tags of its numbers.
@@ -74,16 +77,16 @@ struct Source {
     to_ts_ms: Vec<u8>,
     streamed: Vec<u8>,
     read: Vec<u8>,
-    ts_us: Vec<u8>,
-    ts_ns: Vec<u8>,
+    ts_us: u64,
+    ts_ns: u64,
     table: Vec<u8>,
-    xid: Vec<u8>,
-    lsn: Vec<u8>,
-    commit_lsn: Vec<u8>,
-    ordinal: Vec<u8>,
+    xid: u64,
+    lsn: u64,
+    commit_lsn: u64,
+    ordinal: u64,
 }
 
-fn tag_of(message: &Message, name: &str) -> Result<Vec<u8>> {
+fn tag_of(message: &Message, name: &str) -> Result<u64> {
     let placed = Placed::of(message, name).ok_or_else(|| Error::bug(format!("an envelope lacks its field {name}")))?;
     Ok(placed.tag)
 }
@@ -111,13 +114,13 @@ impl Source {
         let texts = |texts: &[(&str, &str)]| -> Result<Vec<u8>> {
             let mut out = Vec::new();
             for (name, text) in texts {
-                out.extend_from_slice(&tag(name)?);
+                push_varint(tag(name)?, &mut out);
                 push_sized(text.as_bytes(), &mut out);
             }
             Ok(out)
         };
         let with_tag = |mut texts: Vec<u8>, name: &str| -> Result<Vec<u8>> {
-            texts.extend_from_slice(&tag(name)?);
+            push_varint(tag(name)?, &mut texts);
             Ok(texts)
         };
         let begun = texts(&[("version", origin.version), ("connector", "postgresql"), ("name", origin.name)])?;
@@ -161,20 +164,22 @@ impl ProtobufEncoder {
             let (Some(key), Some(name)) = (&layout.key, &layout.columns[index].1) else { continue };
             key_columns.push((index, Placed::of(key, name).ok_or_else(broken)?));
         }
-        let exact_of_key = layout.key.as_ref().map(|key| tag_of(key, EXACT)).transpose()?.unwrap_or_default();
+        // Without a key nothing is told of one.
+        let exact_of_key = layout.key.as_ref().map_or(Ok(0), |key| tag_of(key, EXACT))?;
         let source = layout.value.fields.iter().find(|field| field.name == "source").ok_or_else(broken)?;
         let Of::Message(source) = &source.of else { return Err(broken()) };
         Ok(ProtobufEncoder {
             schema: schema.clone(),
             columns,
             key_columns,
-            tombstones: modes.tombstones,
             contracts: layout.contracts(),
             key_head: [0; 6],
             value_head: [0; 6],
             envelope: Envelope::of(&layout.value)?,
             source: Source::of(source, origin, schema)?,
             exact_of_key,
+            row_width: 2,
+            source_width: 2,
             scratch: Vec::new(),
         })
     }
@@ -198,12 +203,12 @@ impl ProtobufEncoder {
             let Some(Datum::Text(text)) = row.get(index) else { return Err(lacks_its_key(&self.schema, index)) };
             let placed = self.key_columns.iter().find(|(of, _)| *of == index);
             let written = placed.and_then(|(_, Placed { field, tag })| {
-                push_proto(&self.columns[index].shape, field, tag, text, out, &mut self.scratch)
+                push_proto(&self.columns[index].shape, field, *tag, text, out, &mut self.scratch)
             });
             exact.extend(told_beside(written, text).map(|text| (index, text)));
         }
         for (index, text) in &exact {
-            push_entry(&self.exact_of_key, self.name(*index), text, out);
+            push_entry(self.exact_of_key, self.name(*index), text, out);
         }
         Ok(true)
     }
@@ -217,22 +222,17 @@ impl ProtobufEncoder {
         self.push_row(change.after.as_ref(), false, false, &mut after, out)?;
         self.push_source(change, out);
         let envelope = &self.envelope;
-        out.extend_from_slice(&envelope.op);
+        push_varint(envelope.op, out);
         out.extend_from_slice(&[1, change.op.letter() as u8]);
-        push_number(&envelope.ts_ms, processed_at.div_euclid(1000), out);
-        push_number(&envelope.ts_us, processed_at, out);
+        push_number(envelope.ts_ms, processed_at.div_euclid(1000), out);
+        push_number(envelope.ts_us, processed_at, out);
         if let Some(nanos) = processed_at.checked_mul(1000) {
-            push_number(&envelope.ts_ns, nanos, out);
+            push_number(envelope.ts_ns, nanos, out);
         }
         let (own, older) = if change.after.is_some() { (after, before) } else { (before, Notes::default()) };
-        self.push_notes(&own, &envelope.notes, out);
-        self.push_notes(&older, &envelope.notes_before, out);
+        self.push_notes(&own, envelope.notes, out);
+        self.push_notes(&older, envelope.notes_before, out);
         Ok(())
-    }
-
-    /// A tombstone (the same key, no value) follows this change.
-    pub fn has_tombstone(&self, change: &Change) -> bool {
-        self.tombstones && change.op == Op::Delete && matches!(self.schema.key, Key::Columns(_))
     }
 
     fn push_row<'a>(
@@ -244,8 +244,8 @@ impl ProtobufEncoder {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let Some(row) = row else { return Ok(()) };
-        out.extend_from_slice(if is_before { &self.envelope.before } else { &self.envelope.after });
-        let start = begin(out);
+        push_varint(if is_before { self.envelope.before } else { self.envelope.after }, out);
+        let start = begin(self.row_width, out);
         for (index, (column, datum)) in self.columns.iter().zip(row.columns()).enumerate() {
             let at = index as u16;
             match datum {
@@ -260,7 +260,7 @@ impl ProtobufEncoder {
                 Datum::Text(text) => {
                     let begun = out.len();
                     let written = column.placed.as_ref().and_then(|Placed { field, tag }| {
-                        push_proto(&column.shape, field, tag, text, out, &mut self.scratch)
+                        push_proto(&column.shape, field, *tag, text, out, &mut self.scratch)
                     });
                     match written {
                         Some(Written::Exactly) => {
@@ -272,51 +272,54 @@ impl ProtobufEncoder {
                 }
             }
         }
-        end(start, out);
+        self.row_width = end(start, self.row_width, out);
         Ok(())
     }
 
-    fn push_source(&self, change: &Change, out: &mut Vec<u8>) {
+    fn push_source(&mut self, change: &Change, out: &mut Vec<u8>) {
         let (position, us, read) = (change.position, change.committed_at, change.op == Op::Read);
         let of = &self.source;
-        out.extend_from_slice(&self.envelope.source);
-        let start = begin(out);
+        push_varint(self.envelope.source, out);
+        let start = begin(self.source_width, out);
         out.extend_from_slice(&of.to_ts_ms);
         push_varint(us.div_euclid(1000) as u64, out);
         out.extend_from_slice(if read { &of.read } else { &of.streamed });
-        let inside = begin_short(out);
+        let inside = begin(1, out);
         let (mut commit, mut ordinal) = (itoa::Buffer::new(), itoa::Buffer::new());
         let (commit, ordinal) = (commit.format(position.commit), ordinal.format(position.ordinal));
         for part in ["[\"", commit, "\",\"", ordinal, "\"]"] {
             out.extend_from_slice(part.as_bytes());
         }
-        end_short(inside, out);
-        push_number(&of.ts_us, us, out);
+        end(inside, 1, out);
+        push_number(of.ts_us, us, out);
         if let Some(nanos) = us.checked_mul(1000) {
-            push_number(&of.ts_ns, nanos, out);
+            push_number(of.ts_ns, nanos, out);
         }
         out.extend_from_slice(&of.table);
         if let Some(xid) = change.xid.filter(|_| !read) {
-            push_number(&of.xid, i64::from(xid), out);
+            push_number(of.xid, i64::from(xid), out);
         }
         // Above 63 bits it is negative, and comes back as it was.
         let lsn = position.commit as i64;
         if !read {
-            push_number(&of.lsn, lsn, out);
+            push_number(of.lsn, lsn, out);
         }
-        push_number(&of.commit_lsn, lsn, out);
-        push_number(&of.ordinal, i64::from(position.ordinal), out);
-        end(start, out);
+        push_number(of.commit_lsn, lsn, out);
+        push_number(of.ordinal, i64::from(position.ordinal), out);
+        self.source_width = end(start, self.source_width, out);
     }
 
-    fn push_notes(&self, notes: &Notes<'_>, [unavailable, exact, invalid_utf8]: &[Vec<u8>; 3], out: &mut Vec<u8>) {
+    fn push_notes(&self, notes: &Notes<'_>, [unavailable, exact, invalid_utf8]: [u64; 3], out: &mut Vec<u8>) {
+        if notes.says_nothing() {
+            return;
+        }
         for index in &notes.unavailable {
-            out.extend_from_slice(unavailable);
+            push_varint(unavailable, out);
             push_sized(self.name(usize::from(*index)), out);
         }
         // A list of nothing can't be there: one name that no column has tells that it is meant.
         if notes.looks_unavailable && notes.unavailable.is_empty() {
-            out.extend_from_slice(unavailable);
+            push_varint(unavailable, out);
             out.push(0);
         }
         for (index, text) in &notes.exact {
@@ -335,19 +338,19 @@ impl ProtobufEncoder {
 }
 
 /// One of a map's: a text by a column's own name.
-fn push_entry(tag: &[u8], name: &[u8], text: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(tag);
-    let start = begin(out);
+fn push_entry(tag: u64, name: &[u8], text: &[u8], out: &mut Vec<u8>) {
+    push_varint(tag, out);
+    let start = begin(1, out);
     out.push(0x0a);
     push_sized(name, out);
     out.push(0x12);
     push_sized(text, out);
-    end(start, out);
+    end(start, 1, out);
 }
 
 #[inline]
-fn push_number(tag: &[u8], number: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(tag);
+fn push_number(tag: u64, number: i64, out: &mut Vec<u8>) {
+    push_varint(tag, out);
     push_varint(number as u64, out);
 }
 

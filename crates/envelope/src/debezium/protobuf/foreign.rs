@@ -145,68 +145,18 @@ fn of_type(field: &Field, left: &mut usize) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{push_sized, push_varint};
+    use super::super::wire::push_sized;
     use super::super::{Layout, ProtobufEncoder};
     use super::*;
+    use crate::debezium::samples::{change, told_types};
+    use crate::debezium::varint::push_varint;
     use crate::debezium::{Described, Describes, Glance, Modes, Origin, Place, What};
-    use tidewire_change::{Change, Column, Datum, Identity, Key, Kind, Op, Position, Row, Schema, TableName, Type};
-
-    fn table() -> Arc<Schema> {
-        let column = |(name, kind, ty): (&str, Kind, &str)| Column {
-            name: name.into(),
-            ty: Type { kind, name: ty.into(), builtin: true },
-            attribute: 0,
-        };
-        let columns = [
-            ("id", Kind::Int64, "bigint"),
-            ("small", Kind::Int16, "smallint"),
-            ("amount", Kind::Numeric { precision_scale: Some((12, 2)) }, "numeric(12,2)"),
-            ("free", Kind::Numeric { precision_scale: None }, "numeric"),
-            ("note", Kind::Text, "text"),
-            ("raw", Kind::Bytes, "bytea"),
-            ("at", Kind::Timestamp, "timestamp without time zone"),
-            ("zoned", Kind::TimestampTz, "timestamp with time zone"),
-            ("many", Kind::Array(Box::new(Kind::Int32)), "integer[]"),
-            ("none", Kind::Array(Box::new(Kind::Text)), "text[]"),
-            ("mask", Kind::Bits, "bit(9)"),
-            ("place", Kind::Other, "point"),
-        ];
-        Arc::new(Schema {
-            table: TableName::new("s", "t"),
-            columns: columns.into_iter().map(column).collect(),
-            key: Key::Columns(vec![0]),
-            identity: Identity::Default,
-            source_id: 1,
-        })
-    }
+    use tidewire_change::{Op, Position, Schema};
 
     #[test]
     fn a_row_is_read_back_by_its_writers_schema_alone() {
-        let table = table();
-        let texts = [
-            "7",
-            "-7",
-            "-12.90",
-            "0.10000000000000000001",
-            "ü\"",
-            "\\x00ff",
-            "2024-02-29 12:34:56.123456",
-            "2024-02-29 12:34:56.1+00",
-            "{1,NULL,3}",
-            "{}",
-            "101010101",
-            "(1.5,2)",
-        ];
-        let row = Row::from_datums(texts.iter().map(|text| Datum::Text(text.as_bytes())));
-        let change = Change {
-            schema: table.clone(),
-            op: Op::Create,
-            position: Position::new(5, 1),
-            committed_at: 3,
-            xid: None,
-            before: None,
-            after: Some(row.clone()),
-        };
+        let (table, row) = told_types();
+        let change = change(&table, Op::Create, None, Some(row.clone()));
         let layout = Layout::of(&table, &Modes::default(), "p").unwrap();
         let origin = Origin { name: "p", database: "d", version: "1" };
         let mut value = Vec::new();

@@ -1,10 +1,11 @@
 //! The JSON of Connect's converter as values in Protobuf: the other way of `json`.
 
 use super::message::{Field, Label, Of};
-use super::wire::{begin_short, end_short, push_sized, push_varint, tag};
+use super::wire::{end, push_sized, tag};
 use crate::debezium::decimal;
 use crate::debezium::json::read_base64;
 use crate::debezium::scan::{self, inside_quotes, unescaped};
+use crate::debezium::varint::{begin, push_varint};
 use tidewire_change::text::{date_text, parse_float4, parse_float8};
 
 /// Appends a field, tags and all, with the value that a JSON text stands for. None: it isn't one of the type, or can't be held; something
@@ -12,31 +13,31 @@ use tidewire_change::text::{date_text, parse_float4, parse_float8};
 pub fn push_from_json(field: &Field, raw: &[u8], out: &mut Vec<u8>) -> Option<bool> {
     let tag = tag(field.number, field.of.wire_type());
     match (&field.of, field.label) {
-        (Of::Map(..), _) => return push_entries(&tag, raw, out),
+        (Of::Map(..), _) => return push_entries(tag, raw, out),
         (of, Label::Repeated) => {
             let (mut cursor, mut first, start) = (scan::Cursor::new(raw), true, out.len());
             cursor.take(b'[').then_some(())?;
             while cursor.next(&mut first, b']')? {
-                out.extend_from_slice(&tag);
+                push_varint(tag, out);
                 push_one(of, cursor.value()?, out)?;
             }
             // An array without elements isn't there.
             return (out.len() > start && cursor.is_at_end()).then_some(true);
         }
         (of, _) => {
-            out.extend_from_slice(&tag);
+            push_varint(tag, out);
             push_one(of, raw, out)?;
         }
     }
     Some(true)
 }
 
-fn push_entries(tag: &[u8], raw: &[u8], out: &mut Vec<u8>) -> Option<bool> {
+fn push_entries(tag: u64, raw: &[u8], out: &mut Vec<u8>) -> Option<bool> {
     let (mut cursor, mut first, mut is_whole, begun) = (scan::Cursor::new(raw), true, true, out.len());
     cursor.take(b'{').then_some(())?;
     while cursor.next(&mut first, b'}')? {
-        out.extend_from_slice(tag);
-        let (start, mut scratch) = (begin_short(out), Vec::new());
+        push_varint(tag, out);
+        let (start, mut scratch) = (begin(1, out), Vec::new());
         let name = cursor.string()?;
         out.push(0x0a);
         push_sized(unescaped(name, &mut scratch)?, out);
@@ -48,7 +49,7 @@ fn push_entries(tag: &[u8], raw: &[u8], out: &mut Vec<u8>) -> Option<bool> {
                 push_sized(unescaped(inside_quotes(value)?, &mut Vec::new())?, out);
             }
         }
-        end_short(start, out);
+        end(start, 1, out);
     }
     (out.len() > begun && cursor.is_at_end()).then_some(is_whole)
 }
@@ -66,19 +67,19 @@ fn push_one(of: &Of, raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
         Of::Double => out.extend_from_slice(&parse_float8(inside_quotes(raw).unwrap_or(raw))?.to_le_bytes()),
         Of::String => push_sized(unescaped(inside_quotes(raw)?, &mut Vec::new())?, out),
         Of::Bytes => {
-            let start = begin_short(out);
+            let start = begin(1, out);
             read_base64(inside_quotes(raw)?, out)?;
-            end_short(start, out);
+            end(start, 1, out);
         }
         Of::Message(message) => {
-            let start = begin_short(out);
+            let start = begin(1, out);
             for field in &message.fields {
                 match scan::member(raw, field.name.as_bytes())? {
                     b"null" => {}
                     value => push_from_json(field, value, out)?.then_some(())?,
                 }
             }
-            end_short(start, out);
+            end(start, 1, out);
         }
         Of::Decimal(scale) => {
             let mut unscaled = Vec::new();
@@ -116,12 +117,12 @@ fn date_parts(days: i32) -> Option<[i64; 3]> {
 
 /// The values of a message's first fields, with its length; zeros aren't written.
 fn push_small(numbers: &[i64], out: &mut Vec<u8>) {
-    let start = begin_short(out);
+    let start = begin(1, out);
     for (at, number) in numbers.iter().enumerate().filter(|(_, number)| **number != 0) {
         out.push((at as u8 + 1) << 3);
         push_varint(*number as u64, out);
     }
-    end_short(start, out);
+    end(start, 1, out);
 }
 
 /// How many digits an unscaled number has.
@@ -133,11 +134,11 @@ fn digits_of(unscaled: &[u8]) -> Option<usize> {
 
 /// `confluent.type.Decimal`, with its length.
 fn push_decimal_of(unscaled: &[u8], scale: i32, digits: usize, out: &mut Vec<u8>) {
-    let start = begin_short(out);
+    let start = begin(1, out);
     out.push(0x0a);
     push_sized(unscaled, out);
     push_digits(digits, scale, out);
-    end_short(start, out);
+    end(start, 1, out);
 }
 
 /// What stands behind a decimal's number: a reader of Java rounds to `digits`.

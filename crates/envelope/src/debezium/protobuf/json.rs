@@ -1,10 +1,11 @@
 //! Values in Protobuf as the JSON of Connect's converter: text, numbers and words as they are, bytes in base64, messages as objects.
 
 use super::message::{Field, Label, Message, Of, WireType};
-use super::wire::Cursor;
+use super::wire::place;
 use crate::debezium::decimal;
 use crate::debezium::json::{push_base64, push_integer, push_string};
 use crate::debezium::numbers::push_float;
+use crate::debezium::varint::Cursor;
 use tidewire_change::text::parse_date;
 
 /// How a message becomes text.
@@ -30,12 +31,8 @@ pub fn push_message(of: &Message, bytes: &[u8], how: How, out: &mut Vec<u8>) -> 
     while !cursor.is_at_end() {
         let start = cursor.at;
         let (number, wire_type) = cursor.tag()?;
-        let at = match of.fields.get(expected) {
-            Some(field) if field.number == number => Some(expected),
-            _ => of.fields.iter().position(|field| field.number == number),
-        };
         cursor.skip(wire_type)?;
-        match at {
+        match place(&of.fields, expected, number, |field| field.number) {
             Some(at) => {
                 let first =
                     found[at].filter(|_| of.fields[at].label == Label::Repeated).map_or(start, |(start, _)| start);
@@ -47,13 +44,13 @@ pub fn push_message(of: &Message, bytes: &[u8], how: How, out: &mut Vec<u8>) -> 
         }
     }
     out.push(b'{');
-    for (at, (field, place)) in of.fields.iter().zip(found).enumerate() {
+    for (at, (field, range)) in of.fields.iter().zip(found).enumerate() {
         if at > 0 {
             out.push(b',');
         }
         push_string(field.name.as_bytes(), out);
         out.push(b':');
-        match place {
+        match range {
             Some((start, end)) => push_field(field, &bytes[start..end], how, out)?,
             None if field.label == Label::Plain => push_default(&field.of, out),
             None => out.extend_from_slice(b"null"),
@@ -274,7 +271,7 @@ fn push_decimal(wanted: Option<i32>, bytes: &[u8], out: &mut Vec<u8>) -> Option<
         Some(wanted) => {
             let (mut text, mut rescaled) = (Vec::new(), Vec::new());
             decimal::push_text(unscaled, scale, &mut text)?;
-            decimal::push_unscaled(&text, i16::try_from(wanted).ok()?, &mut rescaled)?;
+            decimal::parts(&text)?.push_unscaled(i16::try_from(wanted).ok()?, &mut rescaled)?;
             push_base64(&rescaled, out);
         }
         None => {

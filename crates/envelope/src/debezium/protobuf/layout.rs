@@ -217,21 +217,11 @@ fn params(field: &Value) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidewire_change::{Column, Identity, Kind, TableName, Type};
+    use crate::debezium::samples;
+    use tidewire_change::{Kind, TableName};
 
     fn table(columns: &[(&str, Kind, &str)]) -> Schema {
-        let column = |(name, kind, ty): &(&str, Kind, &str)| Column {
-            name: name.to_string(),
-            ty: Type { kind: kind.clone(), name: ty.to_string(), builtin: true },
-            attribute: 0,
-        };
-        Schema {
-            table: TableName::new("public", "odd-name"),
-            columns: columns.iter().map(column).collect(),
-            key: Key::Columns(vec![0]),
-            identity: Identity::Default,
-            source_id: 1,
-        }
+        Schema { table: TableName::new("public", "odd-name"), ..(*samples::table(columns)).clone() }
     }
 
     #[test]

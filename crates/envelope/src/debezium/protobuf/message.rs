@@ -1,5 +1,6 @@
 //! The types of messages, as a `.proto` file tells them, and such a file's text.
 
+use crate::debezium::plain::Lies;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -20,6 +21,22 @@ pub struct Field {
     pub of: Of,
     /// What Connect says of it beyond its type (`confluent.field_meta`).
     pub params: Vec<(String, String)>,
+}
+
+impl Field {
+    pub(super) fn lies(&self) -> Lies {
+        match self.of {
+            _ if self.label == Label::Repeated => Lies::Otherwise,
+            Of::Bool => Lies::Flag,
+            Of::Int32 | Of::Int64 => Lies::Number,
+            Of::Float => Lies::Float,
+            Of::Double => Lies::Double,
+            Of::String => Lies::Text,
+            Of::Bytes => Lies::Bytes,
+            Of::Decimal(_) => Lies::Decimal,
+            _ => Lies::Otherwise,
+        }
+    }
 }
 
 /// How often a field is there.

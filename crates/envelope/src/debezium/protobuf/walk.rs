@@ -4,13 +4,13 @@ use super::from_json::push_from_json;
 use super::layout::{row_of, Layout};
 use super::message::{Field, Label, Message, Of, WireType};
 use super::value::read_proto;
-use super::wire::Cursor;
-use crate::debezium::binary::Binary;
+use super::wire::place;
+use crate::debezium::binary::{Binary, Note, What};
 use crate::debezium::decoder::{Decoder, Envelope, Notes, Slots};
-use crate::debezium::json::read_base64;
 use crate::debezium::read::Unread;
 use crate::debezium::shape::Shape;
-use crate::debezium::source::{self, Source};
+use crate::debezium::source::{Member, Source};
+use crate::debezium::varint::Cursor;
 use crate::debezium::Modes;
 use std::sync::Arc;
 use tidewire_change::{Error, Op, Result, Schema};
@@ -19,9 +19,11 @@ use tidewire_change::{Error, Op, Result, Schema};
 pub struct ProtobufWalker {
     envelope: Vec<(u32, Step)>,
     source: Vec<(u32, Member)>,
-    /// The fields of rows that are columns.
-    row: Numbered,
+    /// The fields of rows that are columns, in the order in which they mostly come.
+    row: Vec<RowField>,
     columns: Vec<Option<Field>>,
+    /// What each column is in a row that hasn't its field.
+    absent: Vec<(u32, u32)>,
     /// Fields of rows that no column has.
     extra: Vec<(u32, String)>,
 }
@@ -32,65 +34,49 @@ enum Step {
     Source,
     Op,
     Millis,
-    Note { of_before: bool, what: What },
+    Note(Note),
     Skip,
 }
 
-#[derive(Clone, Copy)]
-enum What {
-    Unavailable,
-    Exact,
-    InvalidUtf8,
-}
-
-#[derive(Clone, Copy)]
-enum Member {
-    Number(source::Field),
-    Sequence,
-    Snapshot,
-    Skip,
-}
-
-/// Columns by the numbers of their fields, and in which order these mostly come.
-struct Numbered {
-    order: Vec<(u32, u8, usize, bool)>,
-}
-
-impl Numbered {
-    /// The place in the order.
-    #[inline]
-    fn find(&self, expected: usize, number: u32) -> Option<usize> {
-        match self.order.get(expected) {
-            Some((of, ..)) if *of == number => Some(expected),
-            _ => self.order.iter().position(|(of, ..)| *of == number),
-        }
-    }
+struct RowField {
+    number: u32,
+    wire_type: u8,
+    is_repeated: bool,
+    column: usize,
 }
 
 impl ProtobufWalker {
     /// `column`: which of the columns a field of a row is. None: it is no envelope.
     pub fn new(envelope: &Message, columns: usize, column: impl Fn(&str) -> Option<usize>) -> Option<ProtobufWalker> {
         let row = row_of(envelope)?;
-        let (mut order, mut fields, mut extra) = (Vec::new(), vec![None; columns], Vec::new());
+        let (mut fields, mut extra) = (Vec::new(), Vec::new());
+        let (mut of_columns, mut absent) = (vec![None; columns], vec![Slots::NULL; columns]);
         for field in &row.fields {
-            match column(&field.name) {
-                Some(at) => {
-                    let is_repeated = field.label == Label::Repeated;
-                    order.push((field.number, field.of.wire_type() as u8, at, is_repeated));
-                    fields[at] = Some(field.clone());
-                }
-                None => extra.push((field.number, field.name.clone())),
+            let Some(column) = column(&field.name) else {
+                extra.push((field.number, field.name.clone()));
+                continue;
+            };
+            fields.push(RowField {
+                number: field.number,
+                wire_type: field.of.wire_type() as u8,
+                is_repeated: field.label == Label::Repeated,
+                column,
+            });
+            if field.label == Label::Plain && !is_message(&field.of) {
+                absent[column] = Slots::DEFAULT;
             }
+            of_columns[column] = Some(field.clone());
         }
         let source = envelope.fields.iter().find(|field| field.name == "source")?;
         let Of::Message(source) = &source.of else { return None };
         let step = |field: &Field| (field.number, step(field));
-        let member = |field: &Field| (field.number, member(field));
+        let member = |field: &Field| (field.number, Member::of(&field.name, field.lies()));
         Some(ProtobufWalker {
             envelope: envelope.fields.iter().map(step).collect(),
             source: source.fields.iter().map(member).collect(),
-            row: Numbered { order },
-            columns: fields,
+            row: fields,
+            columns: of_columns,
+            absent,
             extra,
         })
     }
@@ -134,32 +120,24 @@ impl ProtobufWalker {
 }
 
 fn step(field: &Field) -> Step {
-    let (of_before, plain) = match field.name.strip_prefix("before_") {
-        Some(plain) => (true, plain),
-        None => (false, field.name.as_str()),
-    };
-    let is_map = matches!(&field.of, Of::Map(key, value) if **key == Of::String && **value == Of::String);
-    match (plain, &field.of) {
-        ("before" | "after", Of::Message(_)) if !of_before => Step::Row { is_before: field.name == "before" },
-        ("source", Of::Message(_)) if !of_before => Step::Source,
+    match (field.name.as_str(), &field.of) {
+        ("before" | "after", Of::Message(_)) => Step::Row { is_before: field.name == "before" },
+        ("source", Of::Message(_)) => Step::Source,
         ("op", Of::String) => Step::Op,
         ("ts_ms", Of::Int64) => Step::Millis,
-        ("unavailable", Of::String) if field.label == Label::Repeated => {
-            Step::Note { of_before, what: What::Unavailable }
-        }
-        ("exact", _) if is_map => Step::Note { of_before, what: What::Exact },
-        ("invalid_utf8", _) if is_map => Step::Note { of_before, what: What::InvalidUtf8 },
-        _ => Step::Skip,
+        (name, of) => note(name, of, field.label).map_or(Step::Skip, Step::Note),
     }
 }
 
-fn member(field: &Field) -> Member {
-    match (field.name.as_str(), &field.of, source::field(field.name.as_bytes())) {
-        ("snapshot", Of::String, _) => Member::Snapshot,
-        (_, Of::String, Some(source::Field::Sequence)) => Member::Sequence,
-        (_, Of::Int64, Some(of)) if of != source::Field::Time => Member::Number(of),
-        _ => Member::Skip,
-    }
+/// Names of columns, or texts by such names.
+fn note(name: &str, of: &Of, label: Label) -> Option<Note> {
+    let note = Note::of(name)?;
+    let is_such = match (note.what, of) {
+        (What::Unavailable, Of::String) => label == Label::Repeated,
+        (What::Exact | What::InvalidUtf8, Of::Map(key, value)) => **key == Of::String && **value == Of::String,
+        _ => false,
+    };
+    is_such.then_some(note)
 }
 
 impl Decoder {
@@ -204,10 +182,7 @@ impl Decoder {
         let (mut cursor, mut found, mut expected) = (Cursor::new(bytes), Envelope::default(), 0);
         while !cursor.is_at_end() {
             let (number, wire_type) = cursor.tag()?;
-            let at = match walker.envelope.get(expected) {
-                Some((of, _)) if *of == number => expected,
-                _ => walker.envelope.iter().position(|(of, _)| *of == number)?,
-            };
+            let at = place(&walker.envelope, expected, number, |(number, _)| *number)?;
             expected = at + 1;
             let sized = |cursor: &mut Cursor<'a>| if wire_type == 2 { cursor.sized() } else { None };
             match walker.envelope[at].1 {
@@ -229,9 +204,9 @@ impl Decoder {
                     };
                 }
                 Step::Millis => found.ts_ms = Some((wire_type == 0).then(|| cursor.varint())?? as i64),
-                Step::Note { of_before, what } => {
-                    let notes = if of_before { &mut found.notes_before } else { &mut found.notes };
-                    self.note_of(what, sized(&mut cursor)?, notes)?;
+                Step::Note(note) => {
+                    let told = sized(&mut cursor)?;
+                    self.note_of(note.what, told, note.notes(&mut found))?;
                 }
                 Step::Skip => cursor.skip(wire_type)?,
             }
@@ -241,32 +216,25 @@ impl Decoder {
 
     /// Finds the columns of a row that begins at `base` of the message.
     fn row_of_fields(&self, walker: &ProtobufWalker, row: &[u8], base: usize, slots: &mut Slots) -> Option<()> {
-        slots.0.clear();
-        slots.0.resize(self.schema.columns.len(), Slots::NULL);
-        for (_, _, column, _) in walker.row.order.iter().filter(|(_, _, column, _)| {
-            walker.columns[*column].as_ref().is_some_and(|field| field.label == Label::Plain && !is_message(&field.of))
-        }) {
-            slots.0[*column] = Slots::DEFAULT;
-        }
+        slots.0.clone_from(&walker.absent);
         let (mut cursor, mut expected) = (Cursor::new(row), 0);
         while !cursor.is_at_end() {
             let start = cursor.at;
             let (number, wire_type) = cursor.tag()?;
-            let Some(at) = walker.row.find(expected, number) else {
+            let Some(at) = place(&walker.row, expected, number, |field| field.number) else {
                 self.passes(walker, number).then_some(())?;
                 cursor.skip(wire_type)?;
                 continue;
             };
-            let (_, wanted, column, is_repeated) = walker.row.order[at];
-            let value = cursor.at;
+            let (field, value) = (&walker.row[at], cursor.at);
             cursor.skip(wire_type)?;
-            let slot = &mut slots.0[column];
-            if is_repeated {
+            let slot = &mut slots.0[field.column];
+            if field.is_repeated {
                 let first = if *slot == Slots::NULL { (base + start) as u32 } else { slot.0 };
                 *slot = (first, (base + cursor.at) as u32);
                 expected = at;
             } else {
-                (wire_type == wanted).then_some(())?;
+                (wire_type == field.wire_type).then_some(())?;
                 *slot = ((base + value) as u32, (base + cursor.at) as u32);
                 expected = at + 1;
             }
@@ -285,11 +253,10 @@ impl Decoder {
     }
 
     fn note_of(&self, what: What, bytes: &[u8], notes: &mut Notes) -> Option<()> {
-        notes.is_whole |= matches!(what, What::Unavailable);
-        let column = |name: &[u8]| self.noted(name);
-        if matches!(what, What::Unavailable) {
+        if what == What::Unavailable {
+            notes.is_whole = true;
             if !bytes.is_empty() {
-                notes.unavailable.push(column(bytes)?);
+                notes.unavailable.push(self.noted(bytes)?);
             }
             return Some(());
         }
@@ -301,13 +268,7 @@ impl Decoder {
                 _ => return None,
             }
         }
-        let mut out = Vec::new();
-        match what {
-            What::InvalidUtf8 => read_base64(text, &mut out)?,
-            _ => out.extend_from_slice(text),
-        }
-        notes.texts.push((column(name)?, out));
-        Some(())
+        self.take_note(what, name, text, notes)
     }
 }
 
@@ -320,16 +281,13 @@ fn source_of<'a>(members: &[(u32, Member)], bytes: &'a [u8]) -> Option<Source<'a
     let (mut cursor, mut source, mut expected) = (Cursor::new(bytes), Source::default(), 0);
     while !cursor.is_at_end() {
         let (number, wire_type) = cursor.tag()?;
-        let at = match members.get(expected) {
-            Some((of, _)) if *of == number => expected,
-            _ => members.iter().position(|(of, _)| *of == number)?,
-        };
+        let at = place(members, expected, number, |(number, _)| *number)?;
         expected = at + 1;
         match (members[at].1, wire_type) {
             (Member::Number(of), 0) => source.set_number(of, cursor.varint()? as i64)?,
             (Member::Sequence, 2) => source.set_sequence(cursor.sized()?),
             (Member::Snapshot, 2) => source.set_snapshot(cursor.sized()?),
-            (Member::Skip, _) => cursor.skip(wire_type)?,
+            (Member::Unused, _) => cursor.skip(wire_type)?,
             _ => return None,
         }
     }

@@ -5,19 +5,33 @@ fn push_infinity(side: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-pub(super) fn push_date(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
-    if clock == Clock::Iso {
-        let text = inside_quotes(raw)?;
-        if let Some(side) = time::INFINITY_ISO_DATE.iter().position(|infinity| infinity.as_bytes() == text) {
-            return push_infinity(side, out);
-        }
-        let (date, era) = from_iso_date(text.strip_suffix(b"Z")?)?;
-        let date = [&date[..], era].concat();
-        parse_date(&date)?;
-        out.extend_from_slice(&date);
-        return Some(());
+/// Appends the text of a date, a time of day or a timestamp that is a number.
+#[inline]
+pub(in crate::debezium) fn push_moment(shape: &Shape, number: i64, out: &mut Vec<u8>) -> Option<()> {
+    match shape {
+        Shape::Date(Clock::Millis | Clock::Micros | Clock::Nanos | Clock::Connect) => push_days(number, out),
+        Shape::Time(clock) => push_time_of_day(number, *clock, out),
+        Shape::Timestamp(clock) => push_timestamp_of(number, *clock, out),
+        _ => None,
     }
-    let days = integer(raw)?;
+}
+
+pub(super) fn push_date(shape: &Shape, raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if *shape != Shape::Date(Clock::Iso) {
+        return push_moment(shape, integer(raw)?, out);
+    }
+    let text = inside_quotes(raw)?;
+    if let Some(side) = time::INFINITY_ISO_DATE.iter().position(|infinity| infinity.as_bytes() == text) {
+        return push_infinity(side, out);
+    }
+    let (date, era) = from_iso_date(text.strip_suffix(b"Z")?)?;
+    let date = [&date[..], era].concat();
+    parse_date(&date)?;
+    out.extend_from_slice(&date);
+    Some(())
+}
+
+fn push_days(days: i64, out: &mut Vec<u8>) -> Option<()> {
     match time::INFINITY_DAYS.iter().position(|infinity| *infinity == days) {
         Some(side) => push_infinity(side, out),
         None => {
@@ -50,15 +64,19 @@ fn from_iso_date(date: &[u8]) -> Option<(Vec<u8>, &'static [u8])> {
     Some((text, era))
 }
 
-pub(super) fn push_time(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
+pub(super) fn push_time(shape: &Shape, raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if *shape != Shape::Time(Clock::Iso) {
+        return push_moment(shape, integer(raw)?, out);
+    }
+    push_time_of_day(parse_time(inside_quotes(raw)?.strip_suffix(b"Z")?)?, Clock::Micros, out)
+}
+
+fn push_time_of_day(number: i64, clock: Clock, out: &mut Vec<u8>) -> Option<()> {
     let micros = match clock {
-        Clock::Iso => {
-            let text = inside_quotes(raw)?.strip_suffix(b"Z")?;
-            parse_time(text)?
-        }
-        Clock::Millis | Clock::Connect => integer(raw)?.checked_mul(1000)?,
-        Clock::Micros => integer(raw)?,
-        Clock::Nanos => whole_micros(integer(raw)?)?,
+        Clock::Iso => return None,
+        Clock::Millis | Clock::Connect => number.checked_mul(1000)?,
+        Clock::Micros => number,
+        Clock::Nanos => whole_micros(number)?,
     };
     (0..=DAY_MICROS).contains(&micros).then(|| push_text(out, |text| time_text(micros, text)))?
 }
@@ -75,38 +93,40 @@ pub(super) fn push_zoned_time(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
     })
 }
 
-pub(super) fn push_timestamp(raw: &[u8], clock: Clock, out: &mut Vec<u8>) -> Option<()> {
+pub(super) fn push_timestamp(shape: &Shape, raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if *shape != Shape::Timestamp(Clock::Iso) {
+        return push_moment(shape, integer(raw)?, out);
+    }
+    let text = inside_quotes(raw)?;
+    match time::INFINITY_ISO.iter().position(|infinity| infinity.as_bytes() == text) {
+        Some(side) => push_infinity(side, out),
+        None => push_iso_timestamp(text, b"", out),
+    }
+}
+
+fn push_timestamp_of(number: i64, clock: Clock, out: &mut Vec<u8>) -> Option<()> {
     let (days, micros) = match clock {
-        Clock::Iso => {
-            let text = inside_quotes(raw)?;
-            if let Some(side) = time::INFINITY_ISO.iter().position(|infinity| infinity.as_bytes() == text) {
-                return push_infinity(side, out);
-            }
-            return push_iso_timestamp(text, b"", out);
-        }
+        Clock::Iso => return None,
         Clock::Millis | Clock::Connect => {
-            let millis = integer(raw)?;
-            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity == millis) {
+            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity == number) {
                 return push_infinity(side, out);
             }
-            (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000) * 1000)
+            (number.div_euclid(86_400_000), number.rem_euclid(86_400_000) * 1000)
         }
         Clock::Micros => {
-            let micros = integer(raw)?;
-            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity * 1000 == micros) {
+            if let Some(side) = time::INFINITY_MILLIS.iter().position(|infinity| *infinity * 1000 == number) {
                 return push_infinity(side, out);
             }
-            if micros < i64::from(FIRST_DAY) * DAY_MICROS {
+            if number < i64::from(FIRST_DAY) * DAY_MICROS {
                 return None;
             }
-            return push_text(out, |text| timestamp_text(micros, text));
+            return push_text(out, |text| timestamp_text(number, text));
         }
         Clock::Nanos => {
-            let nanos = integer(raw)?;
-            if let Some(side) = [i64::MAX, i64::MIN].iter().position(|infinity| *infinity == nanos) {
+            if let Some(side) = [i64::MAX, i64::MIN].iter().position(|infinity| *infinity == number) {
                 return push_infinity(side, out);
             }
-            let micros = whole_micros(nanos)?;
+            let micros = whole_micros(number)?;
             return push_text(out, |text| timestamp_text(micros, text));
         }
     };
