@@ -29,6 +29,13 @@ pub struct Schema {
     pub text: Option<String>,
 }
 
+impl Schema {
+    /// The file, then those that it imports.
+    fn files(&self) -> impl Iterator<Item = &File> {
+        std::iter::once(&self.file).chain(self.imported.iter().map(|(_, file)| file))
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct File {
     /// `proto2`, `proto3`, or the edition.

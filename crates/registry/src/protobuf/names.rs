@@ -35,7 +35,7 @@ impl<'a> Names<'a> {
     /// `Invalid`: a name stands for two types.
     pub fn of(schema: &'a Schema) -> Result<Names<'a>> {
         let mut names = Names { known: HashMap::new() };
-        for file in std::iter::once(&schema.file).chain(schema.imported.iter().map(|(_, file)| file)) {
+        for file in schema.files() {
             file.messages.iter().try_for_each(|message| names.message(&file.package, message))?;
             file.enums.iter().try_for_each(|of| names.add(within(&file.package, &of.name), Named::Enum(of)))?;
             let groups = file.extends.iter().flat_map(|extend| &extend.message.messages);
@@ -101,7 +101,7 @@ pub fn is_common(path: &str) -> bool {
 /// Every import is there, and every type that is named.
 pub fn check(schema: &Schema) -> Result<()> {
     let names = Names::of(schema)?;
-    for file in std::iter::once(&schema.file).chain(schema.imported.iter().map(|(_, file)| file)) {
+    for file in schema.files() {
         for import in &file.imports {
             if !is_common(&import.path) && schema.imported.iter().all(|(path, _)| *path != import.path) {
                 return Err(Error::invalid(format!("the file {:?} is imported and not known", import.path))

@@ -132,11 +132,7 @@ impl Registry {
 
     fn is_compatible(&self, subject: &str, new: &Stored, budget: &mut Budget) -> Answer<()> {
         let level = self.level(subject);
-        let versions: Vec<Version> = match level.is_transitive() {
-            true => self.live(subject).rev().copied().collect(),
-            false => self.live(subject).next_back().into_iter().copied().collect(),
-        };
-        let found = self.differences(level, &new.schema, &versions, budget)?;
+        let found = self.differences(level, &new.schema, &self.counting(subject, level), budget)?;
         if found.is_empty() {
             return Ok(());
         }
@@ -150,6 +146,12 @@ impl Registry {
             told.join(", ")
         );
         Err(Refusal { code: 409, message, differences: found })
+    }
+
+    /// The versions that a level looks at, the newest first.
+    fn counting(&self, subject: &str, level: Level) -> Vec<Version> {
+        let most = if level.is_transitive() { usize::MAX } else { 1 };
+        self.live(subject).rev().take(most).copied().collect()
     }
 
     fn differences(
@@ -183,8 +185,7 @@ impl Registry {
                 let found = self.live(subject).find(|version| version.number == number);
                 vec![*found.ok_or_else(|| Refusal::no_version(number))?]
             }
-            None if level.is_transitive() => self.live(subject).rev().copied().collect(),
-            None => self.live(subject).next_back().into_iter().copied().collect(),
+            None => self.counting(subject, level),
         };
         let new = self.understood(draft, normalize || self.normalizes(subject))?;
         let mut budget = Budget::default();
