@@ -30,52 +30,52 @@ fn tables(oids: &[u32]) -> Tables {
     tables
 }
 
+/// What came of messages.
+struct Told {
+    tables: Tables,
+    changes: Vec<Change>,
+    messages: Vec<(usize, LogMessage)>,
+}
+
+fn told(oids: &[u32], log: impl IntoIterator<Item = Message>) -> Told {
+    let mut reads = Reads::new("1:1:".parse().unwrap(), 10, 1);
+    let (mut told, config) = (Told { tables: tables(oids), changes: Vec::new(), messages: Vec::new() }, config());
+    let Told { tables, changes, messages } = &mut told;
+    let mut to = Context { tables, reads: &mut reads, changes, messages, config: &config };
+    let mut stream = Stream::new(0, 0);
+    for message in log {
+        stream.apply(message, &mut to).unwrap();
+    }
+    told
+}
+
+fn insert(relation: u32) -> Message {
+    Message::Insert { relation, new: Row::from_datums([Datum::Text(b"1")]) }
+}
+
 #[test]
 fn a_servers_clock_that_jumps_back_moves_no_position() {
-    let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
-    let mut stream = Stream::new(0, 0);
-    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
-    let mut to = Context {
-        tables: &mut tables,
-        reads: &mut reads,
-        changes: &mut changes,
-        messages: &mut messages,
-        config: &config,
+    let transaction = |(lsn, committed_at)| {
+        let begin = Message::Begin { final_lsn: lsn, committed_at, xid: 5 };
+        [begin, insert(1), Message::Commit { end_lsn: lsn + 1 }]
     };
-    for (lsn, committed_at) in [(10, 5_000_000), (20, -5_000_000)] {
-        let new = Row::from_datums([Datum::Text(b"1")]);
-        stream.apply(Message::Begin { final_lsn: lsn, committed_at, xid: 5 }, &mut to).unwrap();
-        stream.apply(Message::Insert { relation: 1, new }, &mut to).unwrap();
-        stream.apply(Message::Commit { end_lsn: lsn + 1 }, &mut to).unwrap();
-    }
+    let Told { changes, .. } = told(&[1], [(10, 5_000_000), (20, -5_000_000)].into_iter().flat_map(transaction));
     let seen: Vec<_> = changes.iter().map(|c| (c.position, c.committed_at)).collect();
     assert_eq!(seen, [(Position::new(10, 0), 5_000_000), (Position::new(20, 0), -5_000_000)]);
 }
 
 #[test]
 fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
-    let insert = |relation| Message::Insert { relation, new: Row::from_datums([Datum::Text(b"1")]) };
     let unreadable = || Message::Unreadable { relation: 1, why: "a row is cut short".into() };
-    let (mut tables, mut reads) = (tables(&[1, 2]), Reads::new("1:1:".parse().unwrap(), 10, 1));
-    let mut stream = Stream::new(0, 0);
-    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
-    let mut to = Context {
-        tables: &mut tables,
-        reads: &mut reads,
-        changes: &mut changes,
-        messages: &mut messages,
-        config: &config,
-    };
-    for message in [
+    let log = [
         Message::Begin { final_lsn: 9, committed_at: 0, xid: 5 },
         insert(2),
         unreadable(),
         insert(1),
         insert(2),
         Message::Commit { end_lsn: 10 },
-    ] {
-        stream.apply(message, &mut to).unwrap();
-    }
+    ];
+    let Told { tables, changes, .. } = told(&[1, 2], log);
     let seen: Vec<_> = changes.iter().map(|c| (c.schema.table.name.as_str(), c.position)).collect();
     assert_eq!(seen, [("t2", Position::new(9, 0)), ("t2", Position::new(9, 6))]);
     assert!(tables.by_oid[&1].is_skipped() && tables.by_oid[&2].parked.is_none());
@@ -83,36 +83,24 @@ fn a_change_that_cannot_be_decoded_parks_its_table_and_moves_no_other_change() {
 
 #[test]
 fn messages_in_a_transaction_stand_between_its_changes_and_move_none_of_them() {
-    let (mut tables, mut reads) = (tables(&[1]), Reads::new("1:1:".parse().unwrap(), 10, 1));
-    let mut stream = Stream::new(0, 0);
-    let (mut changes, mut messages, config) = (Vec::new(), Vec::new(), config());
-    let mut to = Context {
-        tables: &mut tables,
-        reads: &mut reads,
-        changes: &mut changes,
-        messages: &mut messages,
-        config: &config,
-    };
-    let insert = || Message::Insert { relation: 1, new: Row::from_datums([Datum::Text(b"1")]) };
     let logical = |prefix: &'static str| Message::Logical {
         transactional: true,
         lsn: 8,
         prefix: prefix.as_bytes().into(),
         content: Bytes::from_static(b"x"),
     };
-    for message in [
+    let log = [
         Message::Begin { final_lsn: 9, committed_at: 3, xid: 5 },
         logical("app.a"),
-        insert(),
+        insert(1),
         logical("app.b"),
         logical("app.c"),
         logical("tidewire"),
         logical("other"),
-        insert(),
+        insert(1),
         Message::Commit { end_lsn: 10 },
-    ] {
-        stream.apply(message, &mut to).unwrap();
-    }
+    ];
+    let Told { changes, messages, .. } = told(&[1], log);
     let places: Vec<_> = changes.iter().map(|change| change.position).collect();
     assert_eq!(places, [Position::new(9, 0), Position::new(9, 2)]);
     let told: Vec<_> = messages.iter().map(|(at, m)| (*at, &m.prefix[..], m.position.ordinal, m.number)).collect();
