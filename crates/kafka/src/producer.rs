@@ -55,6 +55,34 @@ pub(crate) struct Failure {
 
 const POLL_MS: c_int = 50;
 
+/// `rd_kafka_producev` of a message with this value; what is added are tags and arguments of its headers.
+macro_rules! producev {
+    ($producer:expr, $message:expr, $value:expr, $($headers:expr),+) => {{
+        let (key, key_len) = $message.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
+        c::rd_kafka_producev(
+            $producer.client.rk(),
+            v::RD_KAFKA_VTYPE_RKT as c_int,
+            $message.topic.0,
+            v::RD_KAFKA_VTYPE_PARTITION as c_int,
+            $message.partition as i32 as c_int,
+            v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
+            c::RD_KAFKA_MSG_F_COPY as c_int,
+            v::RD_KAFKA_VTYPE_VALUE as c_int,
+            $value,
+            $message.value.len(),
+            v::RD_KAFKA_VTYPE_KEY as c_int,
+            key,
+            key_len,
+            v::RD_KAFKA_VTYPE_OPAQUE as c_int,
+            $message.slot as *mut c_void,
+            v::RD_KAFKA_VTYPE_TIMESTAMP as c_int,
+            $message.timestamp_ms,
+            $($headers,)+
+            v::RD_KAFKA_VTYPE_END as c_int,
+        )
+    }};
+}
+
 impl Producer {
     pub fn new(settings: &ClientConfig, queue_bytes: usize) -> Result<Producer> {
         let client = Client::new(c::rd_kafka_type_t::RD_KAFKA_PRODUCER, settings)?;
@@ -119,31 +147,16 @@ impl Producer {
     }
 
     fn try_produce(&self, m: &Produced<'_>) -> Option<Fault> {
-        let (key, key_len) = m.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
         let value = if m.value.is_empty() { null_mut() } else { bytes(m.value) };
         // Behind the word END nothing is looked at.
         let tag = if m.other_header.is_some() { v::RD_KAFKA_VTYPE_HEADER } else { v::RD_KAFKA_VTYPE_END };
         let (other_name, other_value) = m.other_header.unwrap_or((c"", &[]));
-        // SAFETY: tags and arguments as rd_kafka_producev wants them; everything is copied by the call.
+        // SAFETY: tags and arguments as `producev` wants them behind the message; everything is copied by the call.
         let code = unsafe {
-            c::rd_kafka_producev(
-                self.client.rk(),
-                v::RD_KAFKA_VTYPE_RKT as c_int,
-                m.topic.0,
-                v::RD_KAFKA_VTYPE_PARTITION as c_int,
-                m.partition as i32 as c_int,
-                v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
-                c::RD_KAFKA_MSG_F_COPY as c_int,
-                v::RD_KAFKA_VTYPE_VALUE as c_int,
+            producev!(
+                self,
+                m,
                 value,
-                m.value.len(),
-                v::RD_KAFKA_VTYPE_KEY as c_int,
-                key,
-                key_len,
-                v::RD_KAFKA_VTYPE_OPAQUE as c_int,
-                m.slot as *mut c_void,
-                v::RD_KAFKA_VTYPE_TIMESTAMP as c_int,
-                m.timestamp_ms,
                 v::RD_KAFKA_VTYPE_HEADER as c_int,
                 HEADER.as_ptr() as *const c_char,
                 bytes(m.header),
@@ -151,15 +164,13 @@ impl Producer {
                 tag as c_int,
                 other_name.as_ptr() as *const c_char,
                 bytes(other_value),
-                other_value.len() as isize,
-                v::RD_KAFKA_VTYPE_END as c_int,
+                other_value.len() as isize
             )
         };
         Fault::of(code)
     }
 
     fn try_produce_letter(&self, m: &Produced<'_>) -> Option<Fault> {
-        let (key, key_len) = m.key.map_or((null_mut(), 0), |key| (bytes(key), key.len()));
         // SAFETY: as above. The headers are librdkafka's when the call went well, else still ours.
         unsafe {
             let headers = c::rd_kafka_headers_new(m.letter.len() + 1);
@@ -171,29 +182,7 @@ impl Producer {
             for (name, value) in m.letter {
                 add(name, value.as_bytes());
             }
-            let code = c::rd_kafka_producev(
-                self.client.rk(),
-                v::RD_KAFKA_VTYPE_RKT as c_int,
-                m.topic.0,
-                v::RD_KAFKA_VTYPE_PARTITION as c_int,
-                m.partition as i32 as c_int,
-                v::RD_KAFKA_VTYPE_MSGFLAGS as c_int,
-                c::RD_KAFKA_MSG_F_COPY as c_int,
-                v::RD_KAFKA_VTYPE_VALUE as c_int,
-                bytes(m.value),
-                m.value.len(),
-                v::RD_KAFKA_VTYPE_KEY as c_int,
-                key,
-                key_len,
-                v::RD_KAFKA_VTYPE_OPAQUE as c_int,
-                m.slot as *mut c_void,
-                v::RD_KAFKA_VTYPE_TIMESTAMP as c_int,
-                m.timestamp_ms,
-                v::RD_KAFKA_VTYPE_HEADERS as c_int,
-                headers,
-                v::RD_KAFKA_VTYPE_END as c_int,
-            );
-            let fault = Fault::of(code);
+            let fault = Fault::of(producev!(self, m, bytes(m.value), v::RD_KAFKA_VTYPE_HEADERS as c_int, headers));
             if fault.is_some() {
                 c::rd_kafka_headers_destroy(headers);
             }
