@@ -1,15 +1,13 @@
-"""Writes what a Debezium connector with Confluent's AvroConverter writes of one table, by Confluent's own serializer: rows of a snapshot, a create, updates, a
-delete and its tombstone, the schemas' ids before the messages and in headers. Usage: avro_writer.py BROKERS TOPIC REGISTRY"""
+"""Writes what a Debezium connector with Confluent's AvroConverter writes of one table (`foreign.STORY`), by Confluent's own serializer, the schemas' ids before the
+messages and in headers. Usage: avro_writer.py BROKERS TOPIC REGISTRY"""
 
 import json
 import sys
-from decimal import Decimal
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+import foreign
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField
 
 brokers, topic, registry = sys.argv[1:]
 
@@ -66,40 +64,8 @@ ENVELOPE = {
 }
 KEY = {"type": "record", "name": "Key", "namespace": topic, "fields": [field("id", "int")], "connect.name": f"{topic}.Key"}
 
-admin = AdminClient({"bootstrap.servers": brokers})
-admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 client = SchemaRegistryClient({"url": registry})
-by_prefix = {part: AvroSerializer(client, json.dumps(schema)) for part, schema in ((MessageField.KEY, KEY), (MessageField.VALUE, ENVELOPE))}
-in_headers = {part: AvroSerializer(client, json.dumps(schema), conf={"schema.id.serializer": header_schema_id_serializer})
-              for part, schema in ((MessageField.KEY, KEY), (MessageField.VALUE, ENVELOPE))}
-producer = Producer({"bootstrap.servers": brokers})
-
-
-def row(number, name, price, at=None, raw=None):
-    return {"id": number, "name": name, "price": price and Decimal(price), "at": at, "raw": raw, "level": -3}
-
-
-def send(writers, lsn, op, before, after, snapshot="false"):
-    headers = {}
-    number = (after or before)["id"]
-    key = writers[MessageField.KEY]({"id": number}, SerializationContext(topic, MessageField.KEY, headers))
-    source = {"version": "3.6.0.Final", "connector": "postgresql", "name": "other", "ts_ms": 1700000000123, "snapshot": snapshot, "db": "shop",
-              "sequence": json.dumps([str(lsn - 50), str(lsn)]), "ts_us": 1700000000123456, "ts_ns": 1700000000123456000, "schema": "public",
-              "table": "things", "txId": 700, "lsn": lsn, "xmin": None, "origin": None, "origin_lsn": None}
-    value = {"before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": 1700000000500, "ts_us": None, "ts_ns": None}
-    value = writers[MessageField.VALUE](value, SerializationContext(topic, MessageField.VALUE, headers))
-    producer.produce(topic, key=key, value=value, headers=list(headers.items()), partition=0)
-    if op == "d":
-        producer.produce(topic, key=key, headers=[head for head in headers.items() if "key" in head[0]], partition=0)
-
-
-send(by_prefix, 1000, "r", None, row(1, "a\"ü\\", "-12.30", 1700000000123456, b"\x00\xff"), "first")
-send(in_headers, 1000, "r", None, row(2, None, None), "last")
-send(by_prefix, 2000, "c", None, row(3, "c", "0.05"))
-send(in_headers, 3000, "u", None, row(3, "__debezium_unavailable_value", "99999999.99"))
-send(in_headers, 4000, "u", None, row(2, "two", "7.00"))
-send(by_prefix, 5000, "c", None, row(4, "gone", None))
-send(by_prefix, 6000, "d", row(4, None, None), None)
-left = producer.flush(30)
-if left:
-    raise SystemExit(f"{left} messages were not taken")
+PARTS = ((MessageField.KEY, KEY), (MessageField.VALUE, ENVELOPE))
+SERIALIZERS = {how: {part: AvroSerializer(client, json.dumps(schema), conf=conf) for part, schema in PARTS}
+               for how, conf in (("prefix", {}), ("headers", {"schema.id.serializer": header_schema_id_serializer}))}
+foreign.write(brokers, topic, foreign.STORY, SERIALIZERS, lambda number: {"id": number}, lambda envelope: envelope)

@@ -1,18 +1,15 @@
-"""Writes what a Debezium connector with Confluent's ProtobufConverter writes of one table, by Confluent's own serializer: rows of a snapshot, a create, updates,
-a delete and its tombstone, the schemas' ids before the messages and in headers. The messages aren't the first of their file, and what the converter puts into fields
-of a meaning has none here. FORM: `optional` (optional.for.nullables) or `plain` (the converter's default, which doesn't tell NULL from 0).
+"""Writes what a Debezium connector with Confluent's ProtobufConverter writes of one table (`foreign.STORY`, and a row of zeros), by Confluent's own serializer, the
+schemas' ids before the messages and in headers. The messages aren't the first of their file, and what the converter puts into fields of a meaning has none here.
+FORM: `optional` (optional.for.nullables) or `plain` (the converter's default, which doesn't tell NULL from 0).
 Usage: protobuf_writer.py BROKERS TOPIC REGISTRY FORM"""
 
-import json
 import sys
-from decimal import Decimal
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+import foreign
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.common.protobuf import _init_pool, decimal_to_protobuf
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -58,46 +55,24 @@ for one in (file, key_file):
 Envelope = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{topic}.Envelope"))
 Key = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{topic}.Key"))
 
-admin = AdminClient({"bootstrap.servers": brokers})
-admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 client = SchemaRegistryClient({"url": registry})
-PARTS = ((MessageField.KEY, Key), (MessageField.VALUE, Envelope))
-by_prefix = {part: ProtobufSerializer(of, client, {"use.deprecated.format": False}) for part, of in PARTS}
-in_headers = {part: ProtobufSerializer(of, client, {"use.deprecated.format": False, "schema.id.serializer": header_schema_id_serializer})
-              for part, of in PARTS}
-producer = Producer({"bootstrap.servers": brokers})
+SERIALIZERS = {how: {part: ProtobufSerializer(of, client, {"use.deprecated.format": False, **conf}) for part, of in
+                     ((MessageField.KEY, Key), (MessageField.VALUE, Envelope))}
+               for how, conf in (("prefix", {}), ("headers", {"schema.id.serializer": header_schema_id_serializer}))}
 
 
-def row(number, name, price, at=None, raw=None):
-    value = {"id": number, "name": name, "at": at, "raw": raw, "level": -3}
-    if price:
-        made = decimal_to_protobuf(Decimal(price), 2)
-        price = {"value": made.value, "precision": made.precision, "scale": made.scale}
-    return {name: one for name, one in {**value, "price": price}.items() if one is not None}
+def there(fields):
+    """Fields that have a value, a decimal's as the type that it has here."""
+    made = {name: value for name, value in fields.items() if value is not None}
+    if "price" in made:
+        price = decimal_to_protobuf(made["price"], 2)
+        made["price"] = {"value": price.value, "precision": price.precision, "scale": price.scale}
+    return made
 
 
-def send(writers, lsn, op, before, after, snapshot="false"):
-    headers = {}
-    number = (after or before)["id"]
-    key = writers[MessageField.KEY](Key(id=number), SerializationContext(topic, MessageField.KEY, headers))
-    source = {"version": "3.6.0.Final", "connector": "postgresql", "name": "other", "ts_ms": 1700000000123, "snapshot": snapshot, "db": "shop",
-              "sequence": json.dumps([str(lsn - 50), str(lsn)]), "ts_us": 1700000000123456, "ts_ns": 1700000000123456000, "schema": "public",
-              "table": topic.split(".")[-1], "txId": 700, "lsn": lsn}
-    value = Envelope(before=before, after=after, source=source, op=op, ts_ms=1700000000500)
-    value = writers[MessageField.VALUE](value, SerializationContext(topic, MessageField.VALUE, headers))
-    producer.produce(topic, key=key, value=value, headers=list(headers.items()), partition=0)
-    if op == "d":
-        producer.produce(topic, key=key, headers=[head for head in headers.items() if "key" in head[0]], partition=0)
+def envelope_of(fields):
+    return Envelope(**{name: there(value) if isinstance(value, dict) else value for name, value in there(fields).items()})
 
 
-send(by_prefix, 1000, "r", None, row(1, "a\"ü\\", "-12.30", 1700000000123456, b"\x00\xff"), "first")
-send(in_headers, 1000, "r", None, row(2, None, None), "last")
-send(by_prefix, 2000, "c", None, row(3, "c", "0.05"))
-send(in_headers, 3000, "u", None, row(3, "__debezium_unavailable_value", "99999999.99"))
-send(in_headers, 4000, "u", None, row(2, "two", "7.00"))
-send(by_prefix, 5000, "c", None, row(4, "gone", None))
-send(by_prefix, 6000, "d", row(4, None, None), None)
-send(in_headers, 7000, "c", None, row(0, "", "0.00", 0, b""))
-left = producer.flush(30)
-if left:
-    raise SystemExit(f"{left} messages were not taken")
+STORY = [*foreign.STORY, ("headers", 7000, "c", None, foreign.row(0, "", "0.00", 0, b""), "false")]
+foreign.write(brokers, topic, STORY, SERIALIZERS, lambda number: Key(id=number), envelope_of)
