@@ -2,6 +2,7 @@
 
 mod compaction;
 mod debezium;
+mod drawn;
 mod native;
 mod protobuf;
 mod roundtrip;

@@ -3,7 +3,7 @@
 use super::from_json::push_from_json;
 use super::layout::{row_of, Layout, EXACT};
 use super::message::{file_text, Field, Label, Message, Of};
-use super::value::push_proto;
+use super::value::{push_proto, Placed};
 use super::wire::{end, push_sized, tag};
 use crate::debezium::binary::{lacks_its_key, told_beside, Contract, Contracts};
 use crate::debezium::encoder::{placeholder, Notes};
@@ -45,17 +45,8 @@ struct Column {
     placeholder: Option<Vec<u8>>,
 }
 
-/// A field, and what stands before its value.
-struct Placed {
-    field: Field,
-    tag: u64,
-}
-
-impl Placed {
-    fn of(message: &Message, name: &str) -> Option<Placed> {
-        let field = message.fields.iter().find(|field| field.name == name)?.clone();
-        Some(Placed { tag: tag(field.number, field.of.wire_type()), field })
-    }
+fn field_of<'a>(message: &'a Message, name: &str) -> Option<&'a Field> {
+    message.fields.iter().find(|field| field.name == name)
 }
 
 /// Tags of the envelope's fields.
@@ -87,8 +78,8 @@ struct Source {
 }
 
 fn tag_of(message: &Message, name: &str) -> Result<u64> {
-    let placed = Placed::of(message, name).ok_or_else(|| Error::bug(format!("an envelope lacks its field {name}")))?;
-    Ok(placed.tag)
+    let field = field_of(message, name).ok_or_else(|| Error::bug(format!("an envelope lacks its field {name}")))?;
+    Ok(tag(field.number, field.of.wire_type()))
 }
 
 impl Envelope {
@@ -147,13 +138,13 @@ impl ProtobufEncoder {
         let row = row_of(&layout.value).ok_or_else(broken)?;
         let mut columns = Vec::new();
         for (index, (column, (shape, name))) in schema.columns.iter().zip(&layout.columns).enumerate() {
-            let placed = name.as_ref().map(|name| Placed::of(row, name).ok_or_else(broken)).transpose()?;
+            let field = name.as_ref().map(|name| field_of(row, name).ok_or_else(broken)).transpose()?;
             let (json, mut value) = (placeholder(shape, &column.ty, modes), Vec::new());
-            let has_placeholder = json != b"null"
-                && placed.as_ref().is_some_and(|placed| push_from_json(&placed.field, &json, &mut value).is_some());
+            let has_placeholder =
+                json != b"null" && field.is_some_and(|field| push_from_json(field, &json, &mut value).is_some());
             columns.push(Column {
                 optional: !schema.is_key(index),
-                placed,
+                placed: field.map(Placed::of),
                 placeholder: has_placeholder.then_some(value),
                 shape: shape.clone(),
             });
@@ -162,11 +153,11 @@ impl ProtobufEncoder {
         for index in schema.key_columns().iter().map(|index| usize::from(*index)) {
             // A column that no field can hold is told beside the others.
             let (Some(key), Some(name)) = (&layout.key, &layout.columns[index].1) else { continue };
-            key_columns.push((index, Placed::of(key, name).ok_or_else(broken)?));
+            key_columns.push((index, Placed::of(field_of(key, name).ok_or_else(broken)?)));
         }
         // Without a key nothing is told of one.
         let exact_of_key = layout.key.as_ref().map_or(Ok(0), |key| tag_of(key, EXACT))?;
-        let source = layout.value.fields.iter().find(|field| field.name == "source").ok_or_else(broken)?;
+        let source = field_of(&layout.value, "source").ok_or_else(broken)?;
         let Of::Message(source) = &source.of else { return Err(broken()) };
         Ok(ProtobufEncoder {
             schema: schema.clone(),
@@ -202,9 +193,8 @@ impl ProtobufEncoder {
         for index in columns.iter().map(|index| usize::from(*index)) {
             let Some(Datum::Text(text)) = row.get(index) else { return Err(lacks_its_key(&self.schema, index)) };
             let placed = self.key_columns.iter().find(|(of, _)| *of == index);
-            let written = placed.and_then(|(_, Placed { field, tag })| {
-                push_proto(&self.columns[index].shape, field, *tag, text, out, &mut self.scratch)
-            });
+            let written = placed
+                .and_then(|(_, placed)| push_proto(&self.columns[index].shape, placed, text, out, &mut self.scratch));
             exact.extend(told_beside(written, text).map(|text| (index, text)));
         }
         for (index, text) in &exact {
@@ -259,9 +249,9 @@ impl ProtobufEncoder {
                 }
                 Datum::Text(text) => {
                     let begun = out.len();
-                    let written = column.placed.as_ref().and_then(|Placed { field, tag }| {
-                        push_proto(&column.shape, field, *tag, text, out, &mut self.scratch)
-                    });
+                    let placed = column.placed.as_ref();
+                    let written =
+                        placed.and_then(|placed| push_proto(&column.shape, placed, text, out, &mut self.scratch));
                     match written {
                         Some(Written::Exactly) => {
                             let placeholder = column.placeholder.as_deref();

@@ -3,9 +3,9 @@
 use super::from_json::{push_digits, push_from_json};
 use super::json::{decimal_parts, push_field, push_single, How};
 use super::message::{Field, Label};
-use super::wire::{end, push_sized};
+use super::wire::{end, push_sized, tag};
 use crate::debezium::decimal::Parts;
-use crate::debezium::plain::{self, Form, Found};
+use crate::debezium::plain::{self, Form, Found, Lies};
 use crate::debezium::read::{push as push_read, Unread};
 use crate::debezium::shape::Shape;
 use crate::debezium::varint::{begin, push_varint, Cursor};
@@ -58,23 +58,35 @@ impl Form for Protobuf {
     }
 }
 
-/// Appends a field with its value; `tag` is what stands before it. None, and nothing appended: it can't be held.
+/// A field, what stands before its value, and how that lies there.
+pub struct Placed {
+    field: Field,
+    tag: u64,
+    lies: Lies,
+}
+
+impl Placed {
+    pub fn of(field: &Field) -> Placed {
+        Placed { tag: tag(field.number, field.of.wire_type()), lies: field.lies(), field: field.clone() }
+    }
+}
+
+/// Appends a field with its value. None, and nothing appended: it can't be held.
 #[inline]
 pub fn push_proto(
     shape: &Shape,
-    field: &Field,
-    tag: u64,
+    placed: &Placed,
     text: &[u8],
     out: &mut Vec<u8>,
     scratch: &mut Vec<u8>,
 ) -> Option<Written> {
     let start = out.len();
-    push_varint(tag, out);
-    let written = match plain::push::<Protobuf>(shape, field.lies(), text, out, scratch) {
+    push_varint(placed.tag, out);
+    let written = match plain::push::<Protobuf>(shape, placed.lies, text, out, scratch) {
         Some(written) => written,
         None => {
             out.truncate(start);
-            push_by_json(shape, field, text, out, scratch)
+            push_by_json(shape, &placed.field, text, out, scratch)
         }
     };
     if written.is_none() {

@@ -1,3 +1,5 @@
+//! Dates and times back to the source's text.
+
 use super::*;
 
 fn push_infinity(side: usize, out: &mut Vec<u8>) -> Option<()> {

@@ -1,3 +1,5 @@
+//! Dates and times as numbers, and as texts of ISO 8601.
+
 use super::*;
 
 /// The number of a date, a time of day or a timestamp, and whether it can be read back. None: it is none, it doesn't fit, or is written as text.
