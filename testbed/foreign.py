@@ -28,7 +28,8 @@ STORY = [
 
 def write(brokers, topic, story, serializers, key_of, value_of):
     """`serializers`: by `prefix` and `headers`, then by the message's part. `key_of` makes a key of an id, `value_of` an envelope of its fields."""
-    AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": brokers})
     for how, lsn, op, before, after, snapshot in story:
         headers = {}
