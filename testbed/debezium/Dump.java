@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.debezium.embedded.Connect;
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
-import java.io.FileInputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -39,12 +38,8 @@ public class Dump {
     public static void main(String[] words) throws Exception {
         List<Dump> dumps = new ArrayList<>();
         for (int i = 1; i < words.length; i += 2) {
-            Properties p = new Properties();
-            try (FileInputStream file = new FileInputStream(words[i])) {
-                p.load(file);
-            }
             Dump dump = new Dump(words[0], words[i + 1]);
-            new Thread(dump.engine(p)).start();
+            new Thread(dump.engine(Engine.properties(words[i]))).start();
             dumps.add(dump);
         }
         for (Dump dump : dumps) {
@@ -56,13 +51,7 @@ public class Dump {
 
     DebeziumEngine<ChangeEvent<SourceRecord, SourceRecord>> engine(Properties p) {
         return DebeziumEngine.create(Connect.class).using(p)
-            .using((ok, message, error) -> {
-                if (!ok) {
-                    System.err.println(message);
-                    if (error != null) error.printStackTrace();
-                    Runtime.getRuntime().halt(1);
-                }
-            })
+            .using(Engine.OR_HALT)
             .notifying((records, committer) -> {
                 for (ChangeEvent<SourceRecord, SourceRecord> event : records) {
                     write(event.value());

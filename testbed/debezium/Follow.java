@@ -1,11 +1,9 @@
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
 import io.debezium.engine.format.Json;
-import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 
 /**
@@ -16,21 +14,11 @@ public class Follow {
     static int written;
 
     public static void main(String[] words) throws Exception {
-        Properties p = new Properties();
-        try (FileInputStream file = new FileInputStream(words[0])) {
-            p.load(file);
-        }
         PrintStream out = new PrintStream(new FileOutputStream(words[1], true), true, StandardCharsets.UTF_8);
         int wanted = Integer.parseInt(words[2]);
         CountDownLatch enough = new CountDownLatch(1);
-        DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class).using(p)
-            .using((ok, message, error) -> {
-                if (!ok) {
-                    System.err.println(message);
-                    if (error != null) error.printStackTrace();
-                    Runtime.getRuntime().halt(1);
-                }
-            })
+        DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class).using(Engine.properties(words[0]))
+            .using(Engine.OR_HALT)
             .notifying((records, committer) -> {
                 for (ChangeEvent<String, String> event : records) {
                     if (written >= wanted) {

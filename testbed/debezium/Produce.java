@@ -1,7 +1,6 @@
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
 import io.debezium.engine.format.Json;
-import java.lang.management.ManagementFactory;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
@@ -17,34 +16,10 @@ public class Produce {
     static final AtomicLong acknowledged = new AtomicLong();
     static long began, cpu;
 
-    static long cpuNanos() {
-        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
-    }
-
     static Properties connector(String[] words) {
-        Properties p = new Properties();
-        p.put("name", "bench");
-        p.put("connector.class", "io.debezium.connector.postgresql.PostgresConnector");
-        p.put("offset.storage", "org.apache.kafka.connect.storage.MemoryOffsetBackingStore");
-        p.put("offset.flush.interval.ms", "1000");
-        p.put("topic.prefix", words[4]);
-        p.put("database.hostname", "127.0.0.1");
-        p.put("database.port", words[0]);
-        p.put("database.user", "postgres");
-        p.put("database.password", "unused");
-        p.put("database.dbname", words[1]);
-        p.put("plugin.name", "pgoutput");
-        p.put("slot.name", words[2]);
-        p.put("publication.name", words[3]);
-        p.put("publication.autocreate.mode", "disabled");
-        p.put("snapshot.mode", "no_data");
-        // What was found to be fastest.
-        p.put("max.batch.size", "20480");
-        p.put("max.queue.size", "81920");
-        p.put("poll.interval.ms", System.getProperty("poll", "10"));
+        Properties p = Engine.connector(words[4], words[0], words[1], words[2], words[3]);
         // What Tidewire itself says in the log: no topic is there for it.
         p.put("message.prefix.exclude.list", "tidewire");
-        p.put("converter.schemas.enable", "false");
         return p;
     }
 
@@ -68,7 +43,7 @@ public class Produce {
             .notifying((records, committer) -> {
                 if (began == 0) {
                     began = System.nanoTime();
-                    cpu = cpuNanos();
+                    cpu = Engine.cpuNanos();
                 }
                 for (ChangeEvent<String, String> record : records) {
                     boolean counts = record.value() != null;
@@ -78,7 +53,7 @@ public class Produce {
                             Runtime.getRuntime().halt(2);
                         }
                         if (counts && acknowledged.incrementAndGet() >= wanted) {
-                            System.out.printf("%f %f%n", (System.nanoTime() - began) / 1e9, (cpuNanos() - cpu) / 1e9);
+                            System.out.printf("%f %f%n", (System.nanoTime() - began) / 1e9, (Engine.cpuNanos() - cpu) / 1e9);
                             System.out.flush();
                             Runtime.getRuntime().halt(0);
                         }
