@@ -22,24 +22,11 @@ fn pythons_deserializer_reads_what_happened_and_the_copies_are_equal() {
     odd_things_happen(&shop);
     let all = read(&shop, &registry, "shop.public.odd", 10);
     is_the_story_of_odd(&all);
-    let first = &of(&all, 1)[0]["value"];
-    let row = &first["after"];
-    assert_eq!(
-        (&row["small"], &row["d"], &row["yes"], &row["odd_name"]),
-        (&json!(-3), &json!("12.30"), &json!(true), &json!("ü\"\\"))
-    );
-    assert_eq!((&row["a"], &row["t"], &row["b"]), (&json!([1, null, 3]), &json!(["a", null]), &json!("00ff")));
-    assert_eq!((&row["p"]["x"], &row["u"]), (&json!(1.5), &json!("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")));
-    assert_eq!(
-        (&row["day"], &row["clock"], &row["ms"]),
-        (&json!(20455), &json!(11_045_000_001i64), &json!(1_767_323_045_678i64))
-    );
-    assert_eq!((&row["n"], &first["exact"]["n"]), (&Value::Null, &json!("NaN")));
-    assert_eq!((&first["source"]["table"], &first["source"]["snapshot"]), (&json!("odd"), &json!("incremental")));
-    let [key, value] = [0, 1].map(|at| first_number(&all, at));
-    assert_eq!(registry.yes("GET", "/subjects/shop.public.odd-key/versions/latest", None)["id"], key);
-    let latest = registry.yes("GET", "/subjects/shop.public.odd-value/versions/latest", None);
-    assert_eq!(latest["id"], value);
+    let row = &of(&all, 1)[0]["value"]["after"];
+    assert_eq!((&row["a"], &row["t"]), (&json!([1, null, 3]), &json!(["a", null])));
+    let [key, latest] = ["key", "value"]
+        .map(|part| registry.yes("GET", &format!("/subjects/shop.public.odd-{part}/versions/latest"), None));
+    assert_eq!(all[0]["schemas"], json!([key["id"], latest["id"]]));
     let schema: Value = serde_json::from_str(latest["schema"].as_str().unwrap()).unwrap();
     assert_eq!(schema["connect.name"], "shop.public.odd.Envelope");
     assert_eq!(registry.yes("GET", "/config/shop.public.odd-value", None)["compatibilityLevel"], "BACKWARD_TRANSITIVE");
@@ -50,10 +37,6 @@ fn pythons_deserializer_reads_what_happened_and_the_copies_are_equal() {
     let (_, after) = rest.split_once("'}").unwrap();
     shop.place.configure(&format!("{before}, format: debezium-json{after}"));
     shop.place.catch_up().is(2).says("set bus.kafka.format to debezium-avro");
-}
-
-fn first_number(all: &[Value], at: usize) -> Value {
-    all[0]["schemas"][at].clone()
 }
 
 #[test]

@@ -38,24 +38,11 @@ fn pythons_deserializer_reads_what_happened_and_the_copies_are_equal() {
     is_the_story_of_odd(&all);
     let first = &of(&all, 1)[0]["value"];
     let row = &first["after"];
-    assert_eq!(
-        (&row["small"], &row["d"], &row["yes"], &row["odd_name"]),
-        (&json!(-3), &json!("12.30"), &json!(true), &json!("ü\"\\"))
-    );
-    assert_eq!(
-        (&row["p"]["x"], &row["u"], &row["b"]),
-        (&json!(1.5), &json!("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"), &json!("00ff"))
-    );
-    assert_eq!(
-        (&row["day"], &row["clock"], &row["ms"]),
-        (&json!(20455), &json!(11_045_000_001i64), &json!(1_767_323_045_678i64))
-    );
-    assert_eq!((&row["f"], &row["n"], &row["long"]), (&json!(-0.0), &Value::Null, &Value::Null));
-    // What no field holds: NULLs in arrays, several dimensions, a number that is none.
+    assert_eq!((&row["f"], &row["long"]), (&json!(-0.0), &Value::Null));
+    // What no field holds: NULLs in arrays, and several dimensions.
     let exact = &first["exact"];
     assert_eq!((&row["a"], &exact["a"], &exact["t"]), (&json!([]), &json!("{1,NULL,3}"), &json!("{a,NULL}")));
-    assert_eq!((&exact["deep"], &exact["n"], &exact["at"]), (&json!("{{1,2},{3,4}}"), &json!("NaN"), &Value::Null));
-    assert_eq!((&first["source"]["table"], &first["source"]["snapshot"]), (&json!("odd"), &json!("incremental")));
+    assert_eq!((&exact["deep"], &exact["at"]), (&json!("{{1,2},{3,4}}"), &Value::Null));
     // A value that looks like the placeholder, an empty one, and NULL.
     let second = &of(&all, 2)[0]["value"];
     assert_eq!(

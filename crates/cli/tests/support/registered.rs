@@ -81,7 +81,7 @@ pub fn of(all: &[Value], id: u32) -> Vec<&Value> {
     all.iter().filter(|one| one["key"]["id"] == json!(id)).collect()
 }
 
-/// They tell what `odd_things_happen` did; the last row's move tells where it came from.
+/// They tell what `odd_things_happen` did; the last row's move tells where it came from. The first row has the values that every form holds.
 pub fn is_the_story_of_odd(all: &[Value]) {
     let story = |id: u32| of(all, id).iter().map(|one| one["value"]["op"].clone()).collect::<Vec<_>>();
     assert_eq!(story(1), ["r", "u", "u"]);
@@ -93,6 +93,19 @@ pub fn is_the_story_of_odd(all: &[Value]) {
         (&last["after"]["long"], &last["unavailable"]),
         (&json!("__debezium_unavailable_value"), &json!(["long"]))
     );
+    let first = &of(all, 1)[0]["value"];
+    let row = &first["after"];
+    assert_eq!(
+        (&row["small"], &row["d"], &row["yes"], &row["odd_name"], &row["b"]),
+        (&json!(-3), &json!("12.30"), &json!(true), &json!("ü\"\\"), &json!("00ff"))
+    );
+    assert_eq!((&row["p"]["x"], &row["u"]), (&json!(1.5), &json!("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")));
+    assert_eq!(
+        (&row["day"], &row["clock"], &row["ms"]),
+        (&json!(20455), &json!(11_045_000_001i64), &json!(1_767_323_045_678i64))
+    );
+    assert_eq!((&row["n"], &first["exact"]["n"]), (&Value::Null, &json!("NaN")));
+    assert_eq!((&first["source"]["table"], &first["source"]["snapshot"]), (&json!("odd"), &json!("incremental")));
 }
 
 /// A registry that is away stalls nothing that is known. `format` as for `shop`; schemas are called by topic and record.
