@@ -28,12 +28,15 @@ impl Deliver {
     }
 
     /// A source of rows reads again what changes lacked; of messages nobody knows more. It is written down before it is committed.
-    pub(crate) async fn lacks_rows(&mut self, table: &str, incomplete: u64) -> Result<()> {
+    pub(crate) async fn lacks_rows(&mut self, table: &str, incomplete: u64, renewed: bool) -> Result<()> {
         self.state.incomplete.fetch_add(incomplete, Relaxed);
-        if incomplete == 0 || self.shared.source.has_rows() {
+        if (incomplete == 0 && !renewed) || self.shared.source.has_rows() {
             return Ok(());
         }
-        let why = "updates left values out, of rows that were never told in full: those rows are missing";
+        let why = match renewed {
+            true => "its copy was made anew, since it got another key, or has none and got other columns: rows that were told before are gone from it",
+            false => "updates left values out, of rows that were never told in full: those rows are missing",
+        };
         self.repairs.ask_unless_due(&self.shared, &self.state.name, table, why).await
     }
 }

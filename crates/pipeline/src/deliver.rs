@@ -353,7 +353,7 @@ impl Deliver {
         let written = self.sink.write(batch).await?;
         self.state.applied.fetch_add(written.applied, Relaxed);
         self.state.stale.fetch_add(written.stale, Relaxed);
-        self.lacks_rows(&group.table, written.incomplete + reduced.incomplete).await
+        self.lacks_rows(&group.table, written.incomplete + reduced.incomplete, written.renewed).await
     }
 
     /// Makes all that was collected visible, with the progress that covers it.

@@ -122,6 +122,7 @@ impl Sink for Parts {
                 all.applied += written.applied;
                 all.stale += written.stale;
                 all.incomplete += written.incomplete;
+                all.renewed |= written.renewed;
             }
             Ok(all)
         })

@@ -189,9 +189,10 @@ impl Session {
         };
         let positions = || changes.iter().map(|c| c.position).chain(batch.truncate);
         let (Some(first), Some(last)) = (positions().min(), positions().max()) else { return Ok(Written::default()) };
+        let mut renewed = false;
         if table.entry.schema != *schema {
             if last > table.entry.since {
-                self.follow(schema, first).await?;
+                renewed = self.follow(schema, first).await?;
             } else if follow::is_another_table(&table.entry.schema, schema) {
                 return Ok(Written { stale: changes.len() as u64, ..Written::default() });
             }
@@ -201,27 +202,28 @@ impl Session {
             table.truncate(&mut self.connection, mark).await?;
         }
         let mut writer = Writer { connection: &mut self.connection, lines: &mut self.lines, stages: &mut self.stages };
-        table.write(&mut writer, schema, changes).await
+        let written = table.write(&mut writer, schema, changes).await?;
+        Ok(Written { renewed, ..written })
     }
 
-    /// Follows a change of the table's schema, which holds from `since` on.
-    async fn follow(&mut self, schema: &Arc<Schema>, since: Position) -> Result<()> {
+    /// Follows a change of the table's schema, which holds from `since` on. True: it was made anew and is empty.
+    async fn follow(&mut self, schema: &Arc<Schema>, since: Position) -> Result<bool> {
         self.savepoint().await?;
         match self.followed(schema, since).await {
-            Ok((entry, shape)) => {
+            Ok((entry, shape, is_new)) => {
                 self.connection.execute("RELEASE SAVEPOINT tidewire_table").await?;
                 let table = self.tables.get_mut(&schema.table).expect("the caller found it");
                 table.drop_stages(&mut self.connection).await?;
                 table.entry = entry;
                 table.shape = shape;
-                Ok(())
+                Ok(is_new)
             }
             Err(error) if sqlstate(&error) == Some(UNDEFINED_TABLE) => Err(error),
             Err(error) => Err(self.take_back(error, schema).await),
         }
     }
 
-    async fn followed(&mut self, schema: &Arc<Schema>, since: Position) -> Result<(Entry, Shape)> {
+    async fn followed(&mut self, schema: &Arc<Schema>, since: Position) -> Result<(Entry, Shape, bool)> {
         let known = self.tables[&schema.table].entry.clone();
         let shape = Shape { view: known.view.clone(), ..Shape::of(schema, self.schema.as_deref())? };
         let shape = follow::resolve(&mut self.connection, shape).await?;
@@ -233,7 +235,7 @@ impl Session {
         let truncated = if is_new { known.truncated.max(known.high) } else { known.truncated };
         let entry = Entry { schema: schema.clone(), view: known.view, since, truncated, high: known.high };
         self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
-        Ok((entry, shape))
+        Ok((entry, shape, is_new))
     }
 
     /// Returns the bytes that were sent since the last commit.
