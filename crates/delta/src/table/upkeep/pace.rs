@@ -8,8 +8,8 @@ const ROWS_MIN: u64 = 500_000;
 const BEHIND: f64 = 0.6;
 /// From this part of the limit on commits wait.
 const LATE: f64 = 0.75;
-/// A commit waits so many times as long as it took itself at most: twice as many rows are struck then as should be.
-const LONGEST: f64 = 2.0;
+/// A commit waits so many times as long as it took itself at most.
+const LONGEST: f64 = 1.5;
 /// A large transaction takes long, and nobody behind it should wait for that again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -40,6 +40,8 @@ impl Wear {
 #[derive(Debug, Default)]
 pub struct Pace {
     busy: Duration,
+    /// What they usually take.
+    usual: Duration,
 }
 
 impl Pace {
@@ -51,7 +53,10 @@ impl Pace {
     /// The time for merges that follows on the commit that is done now.
     pub fn wait(&mut self, wear: Wear) -> Duration {
         let late = (wear.level() - LATE).max(0.0) / (1.0 - LATE);
-        std::mem::take(&mut self.busy).mul_f64(late.min(LONGEST)).min(WAIT_MAX)
+        let busy = std::mem::take(&mut self.busy);
+        self.usual = if self.usual.is_zero() { busy } else { (self.usual * 7 + busy) / 8 };
+        // Whoever took long for once, for a disk's sake, doesn't wait long as well.
+        busy.min(self.usual).mul_f64(late.min(LONGEST)).min(WAIT_MAX)
     }
 }
 
@@ -70,12 +75,14 @@ mod tests {
         assert_eq!(wait(1_000_000, 150_000), 0);
         assert_eq!(wait(1_000_000, 175_000), 50);
         assert_eq!(wait(1_000_000, 200_000), 100);
-        assert_eq!(wait(1_000_000, 900_000), 200);
+        assert_eq!(wait(1_000_000, 900_000), 150);
         assert_eq!(wait(1_000, 900), 0, "a small table is read at once");
         let mut pace = Pace::default();
         pace.spent(Duration::from_millis(60));
         let worn = Wear { rows: 1_000_000, struck: 300_000, limit: 0.2 };
         assert!(!pace.wait(worn).is_zero());
         assert!(pace.wait(worn).is_zero(), "each commit waits for its own time alone");
+        pace.spent(Duration::from_secs(10));
+        assert!(pace.wait(worn) < Duration::from_secs(2), "one that took longer than usual waits as usual");
     }
 }
