@@ -39,6 +39,8 @@ const GROUP_BYTES: usize = 8 << 20;
 
 /// Between two looks at whether all topics are still those that they were.
 const LOOK: Duration = Duration::from_secs(3);
+/// A look is awaited so often while nothing is appended.
+const SOON: Duration = Duration::from_millis(50);
 /// Appends wait meanwhile.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,8 @@ pub(crate) struct Writer {
     pub(crate) schemas: HashMap<String, Schema>,
     /// When the topics were last looked at.
     looked: Instant,
+    /// A look at who captures, by a thread of its own: an append doesn't wait for it.
+    looking: Option<mpsc::Receiver<Result<Option<State>>>>,
     /// The source's transaction that is being told.
     transactions: Transactions,
 }
@@ -84,10 +88,21 @@ impl Writer {
     pub fn open(config: Config, role: Role, runtime: Handle) -> Result<Writer> {
         let admin = Admin::new(&config, runtime)?;
         let (session, schemas) = (None, HashMap::new());
-        let (has_claimed, was_fenced, overtaken, looked) = (false, false, None, Instant::now());
+        let (has_claimed, was_fenced, overtaken, looked, looking) = (false, false, None, Instant::now(), None);
         let transactions = Transactions::default();
-        let mut writer =
-            Writer { config, role, admin, session, has_claimed, was_fenced, overtaken, schemas, looked, transactions };
+        let mut writer = Writer {
+            config,
+            role,
+            admin,
+            session,
+            has_claimed,
+            was_fenced,
+            overtaken,
+            schemas,
+            looked,
+            looking,
+            transactions,
+        };
         writer.session = Some(writer.connect()?);
         Ok(writer)
     }
@@ -98,7 +113,7 @@ impl Writer {
         loop {
             let job = match held_back.take() {
                 Some(job) => Ok(job),
-                None => jobs.recv_timeout(LOOK),
+                None => jobs.recv_timeout(if self.looking.is_some() { SOON } else { LOOK }),
             };
             self.look();
             let job = match job {
@@ -148,15 +163,25 @@ impl Writer {
 
     /// A topic that somebody deleted is noticed also while nothing is appended to it.
     fn look(&mut self) {
+        match self.looking.as_ref().map(mpsc::Receiver::try_recv) {
+            None | Some(Err(mpsc::TryRecvError::Empty)) => {}
+            Some(seen) => {
+                self.looking = None;
+                match seen.unwrap_or_else(|_| Err(Error::bug("the thread that looks has stopped"))) {
+                    Ok(found) => self.hold_against(found.as_ref()),
+                    Err(error) => tracing::debug!(error = %error, "it isn't known whether another process captures"),
+                }
+            }
+        }
         if self.role == Role::Notes || self.looked.elapsed() < LOOK {
             return;
         }
         self.looked = Instant::now();
-        if !self.config.exactly_once {
-            match whole::state(&self.config) {
-                Ok(found) => self.hold_against(found.as_ref()),
-                Err(error) => tracing::debug!(error = %error, "it isn't known whether another process captures"),
-            }
+        if !self.config.exactly_once && self.looking.is_none() {
+            let (config, (seen, looking)) = (self.config.clone(), mpsc::channel());
+            let look = move || drop(seen.send(whole::state(&config)));
+            let started = std::thread::Builder::new().name("kafka-look".to_string()).spawn(look);
+            self.looking = started.ok().map(|_| looking);
         }
         let Some(session) = &self.session else { return };
         let names: Vec<&str> = session.named.keys().map(String::as_str).collect();
