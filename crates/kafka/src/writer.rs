@@ -38,11 +38,9 @@ pub(crate) enum Role {
 const GROUP_BYTES: usize = 8 << 20;
 
 /// Between two looks at whether all topics are still those that they were.
-const LOOK: Duration = Duration::from_secs(3);
+pub(crate) const LOOK: Duration = Duration::from_secs(3);
 /// A look is awaited so often while nothing is appended.
 const SOON: Duration = Duration::from_millis(50);
-/// Appends wait meanwhile.
-const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// How long it may take to become the one that captures.
 const INIT_MS: i32 = 30_000;
@@ -52,7 +50,7 @@ const SUCCESSOR: Duration = Duration::from_secs(2);
 
 pub(crate) struct Writer {
     pub(crate) config: Config,
-    role: Role,
+    pub(crate) role: Role,
     pub(crate) admin: Admin,
     pub(crate) session: Option<Session>,
     /// We have been the one that captures.
@@ -63,9 +61,9 @@ pub(crate) struct Writer {
     /// The latest schema of each table's topic, as far as it passed by.
     pub(crate) schemas: HashMap<String, Schema>,
     /// When the topics were last looked at.
-    looked: Instant,
+    pub(crate) looked: Instant,
     /// A look at who captures, by a thread of its own: an append doesn't wait for it.
-    looking: Option<mpsc::Receiver<Result<Option<State>>>>,
+    pub(crate) looking: Option<mpsc::Receiver<Result<Option<State>>>>,
     /// The source's transaction that is being told.
     transactions: Transactions,
 }
@@ -161,47 +159,8 @@ impl Writer {
         }
     }
 
-    /// A topic that somebody deleted is noticed also while nothing is appended to it.
-    fn look(&mut self) {
-        match self.looking.as_ref().map(mpsc::Receiver::try_recv) {
-            None | Some(Err(mpsc::TryRecvError::Empty)) => {}
-            Some(seen) => {
-                self.looking = None;
-                match seen.unwrap_or_else(|_| Err(Error::bug("the thread that looks has stopped"))) {
-                    Ok(found) => self.hold_against(found.as_ref()),
-                    Err(error) => tracing::debug!(error = %error, "it isn't known whether another process captures"),
-                }
-            }
-        }
-        if self.role == Role::Notes || self.looked.elapsed() < LOOK {
-            return;
-        }
-        self.looked = Instant::now();
-        if !self.config.exactly_once && self.looking.is_none() {
-            let (config, (seen, looking)) = (self.config.clone(), mpsc::channel());
-            let look = move || drop(seen.send(whole::state(&config)));
-            let started = std::thread::Builder::new().name("kafka-look".to_string()).spawn(look);
-            self.looking = started.ok().map(|_| looking);
-        }
-        let Some(session) = &self.session else { return };
-        let names: Vec<&str> = session.named.keys().map(String::as_str).collect();
-        match lives::ids(&self.admin, &names, &session.named, BRIEFLY) {
-            Ok(ids) => {
-                if session.named.iter().any(|(name, named)| named.is_gone(&ids, name)) {
-                    // The next append begins with a look at all of it.
-                    self.session = None;
-                    if let Err(error) = self.session() {
-                        tracing::warn!(error = %error, "a topic was deleted; it is tried again with what is captured next");
-                    }
-                }
-            }
-            Err(error) => tracing::debug!(error = %error, "the topics could not be looked at"),
-        }
-        self.looked = Instant::now();
-    }
-
     /// Without transactions nobody refuses what another process writes: the later one has the last word.
-    fn hold_against(&mut self, found: Option<&State>) {
+    pub(crate) fn hold_against(&mut self, found: Option<&State>) {
         self.overtaken = self.is_ours(found).err();
         let Some(session) = &mut self.session else { return };
         let state = session.books.state.clone();
@@ -330,7 +289,7 @@ impl Writer {
         Ok(())
     }
 
-    fn session(&mut self) -> Result<&mut Session> {
+    pub(crate) fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
             self.session = Some(self.connect()?);
         }
