@@ -35,6 +35,7 @@ mod looking;
 mod making;
 mod merge;
 mod names;
+mod pace;
 mod producer;
 mod promised;
 mod protobuf;

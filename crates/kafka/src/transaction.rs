@@ -2,12 +2,14 @@
 //! `__progress`, from which on the group counts and which brings the state along, then the state once more where it is looked for.
 
 use crate::client::Span;
+use crate::pace::Pace;
 use crate::producer::{Failure, Produced, Producer, Topic};
 use crate::records::{self, Ends, Header, HeaderBytes, State};
 use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidewire_change::{topic, Boundary, Checkpoint, Error, Message, Result};
 
 /// A topic that messages go to.
@@ -54,11 +56,19 @@ pub(crate) struct Books {
     pub begun: HashSet<(Arc<str>, u32)>,
     /// Where the schemas end that may be of an append that was never finished: nobody tells them again, so the next append names them.
     pub schemas_end: Option<u64>,
+    pace: Pace,
 }
 
 impl Books {
     pub fn new(checkpoint: Topic, progress: Topic) -> Books {
-        Books { checkpoint, progress, state: State::default(), begun: HashSet::new(), schemas_end: None }
+        Books {
+            checkpoint,
+            progress,
+            state: State::default(),
+            begun: HashSet::new(),
+            schemas_end: None,
+            pace: Pace::new(),
+        }
     }
 }
 
@@ -90,35 +100,39 @@ pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> 
     let state =
         State { checkpoint: group.checkpoint.clone().or(books.state.checkpoint.clone()), ..books.state.clone() };
     producer.begin().map_err(|failure| broken("begin", failure))?;
-    if let Err(stopped) = fill(sending, group, books, &state, &mut fresh) {
+    let answered = fill(sending, group, books, &state, &mut fresh).map_err(|stopped| {
         let mut is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
         if !is_fenced {
             // The next producer ends what can't be ended here. That another one captures may be told here first.
             is_fenced = producer.abort(END_MS).is_err_and(|failure| failure.fault.is_fenced());
         }
-        return Err(Broken { error: stopped.error("append"), is_fenced });
-    }
+        Broken { error: stopped.error("append"), is_fenced }
+    })?;
     tidewire_connector::moment("kafka commit");
     end(producer)?;
     tidewire_connector::moment("kafka committed");
     books.state = state;
     books.begun.extend(fresh);
     books.schemas_end = None;
+    if producer.is_transactional() {
+        std::thread::sleep(books.pace.rest(group.bytes, answered));
+    }
     Ok(())
 }
 
-/// `fresh`: gets the partitions that the producer hasn't appended to before.
+/// How long it took until the messages were acknowledged. `fresh`: gets the partitions that the producer hasn't appended to before.
 fn fill(
     mut sending: Sending<'_>,
     group: &Group,
     books: &Books,
     state: &State,
     fresh: &mut Vec<(Arc<str>, u32)>,
-) -> Result<(), Stopped> {
-    let producer = sending.producer;
+) -> Result<Duration, Stopped> {
+    let (producer, began) = (sending.producer, Instant::now());
     producer.start();
     sending.send(group)?;
     let spans = producer.settle()?;
+    let answered = began.elapsed();
     tidewire_connector::moment("kafka sent");
     let mut told = ends(&sending, &spans, books, fresh);
     if let Some(end) = books.schemas_end {
@@ -143,7 +157,7 @@ fn fill(
         producer.produce(&record(books.checkpoint, Some(b"state"), &encoded, &header))?;
     }
     producer.settle()?;
-    Ok(())
+    Ok(answered)
 }
 
 /// What became of the messages of an append.
