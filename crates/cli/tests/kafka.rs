@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use support::shop::Shop;
 use support::{Place, Running, LIMIT};
 
-/// Waits until something has been committed to the lake beside what was.
-fn moves(shop: &Shop, running: &mut Running) {
-    let (before, deadline) = (shop.rows_in_the_lake(), Instant::now() + LIMIT);
+/// Loads, and waits until something has been committed to the lake beside what was before.
+fn moves(shop: &Shop, running: &mut Running, round: u32) {
+    let before = shop.rows_in_the_lake();
+    shop.load(round);
+    let deadline = Instant::now() + LIMIT;
     while shop.rows_in_the_lake() <= before {
         assert!(!running.has_ended() && Instant::now() < deadline, "nothing is delivered: {}", running.errors());
         std::thread::sleep(Duration::from_millis(20));
@@ -25,21 +27,18 @@ fn by_kafka_the_copies_are_equal_also_after_kills_and_a_broker_that_was_away() {
     // Killed in the middle, several times, at its own moments and at any.
     for round in 2..4 {
         let mut running = shop.place.run();
-        shop.load(round);
-        moves(&shop, &mut running);
+        moves(&shop, &mut running, round);
         drop(running);
     }
     shop.is_equal();
 
     // The broker is killed and comes back; the pipeline goes on by itself.
     let mut running = shop.place.run();
-    shop.load(5);
-    moves(&shop, &mut running);
+    moves(&shop, &mut running, 5);
     shop.kafka.kill();
     shop.load(6);
     shop.kafka.start_again();
-    shop.load(7);
-    moves(&shop, &mut running);
+    moves(&shop, &mut running, 7);
     assert!(!running.has_ended(), "{}", running.errors());
     drop(running);
     shop.is_equal();
@@ -72,8 +71,7 @@ fn capture_and_deliver_are_processes_of_their_own_and_each_may_be_killed() {
     shop.place.tidewire(&["snapshot"], &["--table", "public.orders", "--where", "id < 100"]).is(0);
 
     for round in 2..4 {
-        shop.load(round);
-        moves(&shop, &mut lake);
+        moves(&shop, &mut lake, round);
         drop(lake);
         lake = shop.start(&["deliver", "--sink", "lake"]);
         drop(capture);
