@@ -156,14 +156,13 @@ fn in_debeziums_json_any_consumer_reads_what_happened_and_the_copies_are_equal()
     );
     shop.place.catch_up().is(0);
     let mut running = shop.place.run();
-    shop.load(1);
+    moves(&shop, &mut running, 1);
     // A long value that an update doesn't touch isn't in the log.
     shop.server.psql(
         "ALTER TABLE odd ALTER long SET STORAGE EXTERNAL; UPDATE odd SET long = repeat('x', 9000) WHERE id = 1;
          UPDATE odd SET f = 3 WHERE id = 1; INSERT INTO odd (id) VALUES (3); UPDATE odd SET n = 7 WHERE id = 3;
          UPDATE odd SET id = 4 WHERE id = 3; DELETE FROM odd WHERE id = 4;",
     );
-    moves(&shop, &mut running);
     drop(running);
     shop.place.catch_up().is(0);
     let answer = shop.place.tidewire(&["reconcile"], &["--json"]).is(0).json();
