@@ -30,7 +30,7 @@ def write(brokers, topic, story, serializers, key_of, value_of):
     """`serializers`: by `prefix` and `headers`, then by the message's part. `key_of` makes a key of an id, `value_of` an envelope of its fields."""
     admin = AdminClient({"bootstrap.servers": brokers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": brokers})
+    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True})
     for how, lsn, op, before, after, snapshot in story:
         headers = {}
 

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 brokers, prefix, registry = sys.argv[1:]
 client = SchemaRegistryClient({"url": registry})
-producer = Producer({"bootstrap.servers": brokers})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True})
 topics = [f"{prefix}.public.{name}" for name in ("in_avro", "in_protobuf", "in_json")] + [f"{prefix}.mixed"]
 admin = AdminClient({"bootstrap.servers": brokers})
 made = admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
