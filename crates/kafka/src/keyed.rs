@@ -11,6 +11,7 @@ use crate::consumer::{Consumer, Event};
 use crate::error::MORE_BYTES;
 use crate::producer::{Produced, Producer, Topic};
 use crate::transaction::{broken, end, Broken};
+use rdkafka::ClientConfig;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tidewire_change::{Error, ErrorKind, Result};
@@ -32,7 +33,7 @@ pub struct KeyedTopic {
     name: String,
     runtime: Handle,
     producer: Option<(Producer, Topic)>,
-    /// For questions; made at the first.
+    /// For questions, also about what isn't committed; made at the first.
     asking: Option<Client>,
     /// What lies behind this isn't ours; none: we never were the one that writes.
     end: Option<u64>,
@@ -57,10 +58,10 @@ impl KeyedTopic {
         KeyedTopic { config, name, runtime, producer: None, asking: None, end: None, overtaken: None }
     }
 
-    /// Everything that is committed, for one who doesn't write; none: there is no such topic. Blocks.
+    /// Everything that counts, for one who doesn't write; none: there is no such topic. Blocks.
     pub fn read(&mut self) -> Result<Option<Vec<Entry>>> {
         match self.look_for_end()? {
-            Some(end) => self.messages("read_committed", None, end).map(Some),
+            Some(end) => self.messages("read_uncommitted", None, end).map(Some),
             None => Ok(None),
         }
     }
@@ -81,10 +82,12 @@ impl KeyedTopic {
         // What was open has ended by now, and nothing of an earlier process comes behind it.
         let topic = producer.topic(&self.name)?;
         self.producer = Some((producer, topic));
-        // With what isn't committed: a transaction that was answered, and whose mark lacks since its broker died, hides all behind it.
-        let end = self.last_message_end()?;
+        let end = self.end_now()?;
         let all = self.messages("read_uncommitted", None, end)?;
-        let broken_off = broken_off(&all, &self.messages("read_committed", None, end)?);
+        // A broker that dies right behind a commit's answer may never write the transaction's mark, and hides all behind it from who reads
+        // what is committed: until there is a mark of a later transaction of ours, as that of what is written once more.
+        let visible = self.visible_end()?.min(end);
+        let broken_off = broken_off(&all, &self.messages("read_committed", None, visible)?);
         self.end = Some(end);
         if !broken_off.is_empty() {
             self.append(&broken_off)?;
@@ -127,8 +130,8 @@ impl KeyedTopic {
         }
         let Some(known) = self.end else { return Ok(()) };
         let now = self.end_now()?;
-        // What is committed ends before a transaction whose mark lacks: our last one may be such a one for a while when its broker died.
-        if now + 1 < known && self.last_message_end()? + 1 < known {
+        // The mark of our last transaction may lack, for a while or for ever, when its broker died.
+        if now + 1 < known {
             let message = format!("the topic {} lacks messages that were there: was it deleted?", self.name);
             return self
                 .overtake(Error::invalid(message).hint("start the registry anew: it goes on with what is there"));
@@ -199,10 +202,16 @@ impl KeyedTopic {
 
     fn asking(&mut self) -> Result<&Client> {
         if self.asking.is_none() {
-            let kind = rdkafka::bindings::rd_kafka_type_t::RD_KAFKA_PRODUCER;
-            self.asking = Some(Client::new(kind, &self.config.client())?);
+            let kind = rdkafka::bindings::rd_kafka_type_t::RD_KAFKA_CONSUMER;
+            self.asking = Some(Client::new(kind, &self.reading("read_uncommitted"))?);
         }
         self.asking.as_ref().ok_or_else(|| Error::bug("the client is gone"))
+    }
+
+    fn reading(&self, isolation: &str) -> ClientConfig {
+        let mut settings = self.config.consumer("tidewire-look", LOOK_BYTES);
+        settings.set("isolation.level", isolation).set("fetch.wait.max.ms", "5");
+        settings
     }
 
     /// Where the topic ends; none: there is no such topic.
@@ -216,11 +225,10 @@ impl KeyedTopic {
         }
     }
 
-    /// Where the topic ends, with what isn't committed.
-    fn last_message_end(&self) -> Result<u64> {
-        let mut settings = self.config.consumer("tidewire-look", LOOK_BYTES);
-        settings.set("isolation.level", "read_uncommitted");
-        Ok(Consumer::new(&settings)?.client().watermarks(&self.name, 0)?.map_or(0, |(_, end)| end))
+    /// Where the topic ends for who reads what is committed.
+    fn visible_end(&self) -> Result<u64> {
+        let consumer = Consumer::new(&self.reading("read_committed"))?;
+        Ok(consumer.client().watermarks(&self.name, 0)?.map_or(0, |(_, end)| end))
     }
 
     /// Where the topic ends. One that was made a moment ago isn't known to all at once.
@@ -244,9 +252,7 @@ impl KeyedTopic {
         if at >= to {
             return Ok(found);
         }
-        let mut settings = self.config.consumer("tidewire-look", LOOK_BYTES);
-        settings.set("isolation.level", isolation).set("fetch.wait.max.ms", "5");
-        let (mut consumer, began) = (Consumer::new(&settings)?, Instant::now());
+        let (mut consumer, began) = (Consumer::new(&self.reading(isolation))?, Instant::now());
         let doing = || format!("reading the topic {}", self.name);
         consumer.add(&[(&self.name, 0, from)])?;
         while at < to {
