@@ -4,7 +4,7 @@ import argparse, collections, decimal, json, math, os, re, shutil, signal, struc
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-import server, transactions
+import rows, server, transactions
 
 MODES = {
     "defaults": {},
@@ -83,7 +83,7 @@ def single(number):
 
 class Comparison:
     def __init__(self):
-        self.found, self.met, self.messages, self.read, self.refused = [], collections.Counter(), 0, 0, 0
+        self.found, self.met, self.messages, self.read, self.refused, self.alone = [], collections.Counter(), 0, 0, 0, 0
 
     def differ(self, where, what, theirs, ours):
         self.found.append("%s: %s: Debezium %.300s, ours %.300s" % (where, what, json.dumps(theirs), json.dumps(ours)))
@@ -263,7 +263,7 @@ def main():
     failed = len(comparison.found) + len(unmet)
     print("%d messages compared in %d modes, %d places of listed differences; of Debezium's %d read as they were, %d refused; %d s" % (
         comparison.messages, len(MODES), sum(comparison.met.values()), comparison.read, comparison.refused, time.time() - began))
-    print("%d messages of transactions compared" % told)
+    print("%d messages of transactions and %d rows alone compared" % (told, comparison.alone))
     print("%d passed, %d failed" % (0 if failed else 1, failed))
     return 1 if failed else 0
 
@@ -327,6 +327,10 @@ def compare(binary, decoder, pg, folder):
                 read = [decoded([decoder, schemas], properties, table, [m["value"] for m in messages]),
                         decoded([decoder, schemas, "--ours"], properties, table, [m["value"] and json.dumps(m["value"]) for m in ours])]
                 comparison.rows(mode, block["table"], *read)
+    topics = sorted({t["topic"] for t in json.loads(tidewire("topic", "list", config, "--json").stdout)["topics"] if not t["topic"].startswith("__")})
+    for mode in ("defaults", "connect"):
+        words = [w for name, value in MODES[mode].items() for w in ("--property", "%s=%s" % (name, value))]
+        comparison.alone += rows.compare(tidewire, config, topics, words, same, comparison.differ)
     return comparison
 
 

@@ -106,13 +106,13 @@ def blocks(topic, theirs, ours, differ):
 def unwrapped(topic, messages, table, differ):
     """By Debezium's ExtractNewRecordState: the rows, one after the other, are the table; what it adds is what the message says."""
     paths = subprocess.run([os.path.join(HERE, "get.sh")], check=True, capture_output=True, text=True).stdout.strip()
-    words = ["java", "-XX:TieredStopAtLevel=1", "-cp", paths, "Unwrap", topic, "delete.tombstone.handling.mode=rewrite", "add.headers=op,source.table",
+    words = ["java", "-XX:TieredStopAtLevel=1", "-cp", paths, "Unwrap", "delete.tombstone.handling.mode=rewrite", "add.headers=op,source.table",
              "add.fields=op,source.commit_lsn,source.ordinal,transaction.total_order"]
     # A truncate has no row: whoever unwraps handles it by itself.
     rows = [m for m in messages if m[1] is None or m[1]["payload"]["op"] != "t"]
-    lines = "".join("\t".join(json.dumps(part) for part in m) + "\n" for m in rows)
+    lines = "".join("\t".join([topic, *(json.dumps(part) for part in m)]) + "\n" for m in rows)
     done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=60)
-    told = iter([None if line == "null" else [json.loads(part) for part in line.split("\t")] for line in done.stdout.splitlines()])
+    told = iter([None if line == "null" else [json.loads(part) for part in line.split("\t")[1:]] for line in done.stdout.splitlines()])
     state, count = {}, 0
     for m in messages:
         if m[1] and m[1]["payload"]["op"] == "t":

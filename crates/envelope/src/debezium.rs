@@ -8,6 +8,9 @@
 //! if encoder.has_tombstone(&change) { … the same key again, no value … }
 //! if is_key_change(&delete, &create) { encoder.header(&delete, &create, &mut header); … and the other way round … }
 //!
+//! let mut rows = RowEncoder::new(&schema, &modes, &origin, &unwrap)?;     // rows alone, as behind ExtractNewRecordState
+//! let told = rows.value_in(&change, None, now, &mut value, &mut headers)?;
+//!
 //! let mut decoder = Decoder::new(&schema, &modes);           // once a schema
 //! let change = decoder.decode(Some(&value))?;                // None: a tombstone
 //! let change = decoder.decode_unwrapped(key, value, place)?; // a topic behind ExtractNewRecordState
@@ -24,6 +27,7 @@
 //!
 //! They speak of the row `after`, of a delete's `before`; with `before_` in front, of an update's `before`.
 
+mod alone;
 mod avro;
 mod binary;
 mod connect_schema;
@@ -53,10 +57,12 @@ pub mod signal;
 mod source;
 mod time;
 pub mod transactions;
+mod unwrap;
 mod unwrapped;
 mod varint;
 mod write;
 
+pub use alone::{RowEncoder, Told};
 pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter};
 pub use binary::{Contract, Contracts};
 pub use decoder::Decoder;
@@ -66,6 +72,7 @@ pub use from_connect::{Described, Describes};
 pub use glance::{Facts, Glance, Looks, Snapshot, What};
 pub use modes::{BinaryMode, DecimalMode, HstoreMode, IntervalMode, Modes, TimeMode};
 pub use parts::{is_nothing, key_names, member_names, name_text, parts};
+pub use unwrap::{Deletes, Unwrap};
 pub use unwrapped::Place;
 
 /// What the messages say of their origin.

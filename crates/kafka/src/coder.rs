@@ -40,7 +40,7 @@ fn numbered(fresh: Layout, files: &Files) -> Result<Layout> {
 impl Coder {
     /// `files`: those that the bus knows; of no others are fields numbered.
     pub fn new(of: &Debezium, prefix: &str, schema: &Arc<Schema>, files: &Files) -> Result<Coder> {
-        let Debezium { modes, database, version, codec } = of;
+        let Debezium { modes, database, version, codec, .. } = of;
         let origin = Origin { name: prefix, database, version };
         Ok(match codec.coding() {
             Coding::Protobuf => {

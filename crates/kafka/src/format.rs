@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap};
 use tidewire_change::{Error, Message, Result};
-use tidewire_envelope::debezium::Modes;
+use tidewire_envelope::debezium::{Modes, Unwrap};
 
 /// How the messages of tables are written. A bus has one form for good, for whoever else reads its topics.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,14 @@ pub struct Debezium {
     /// Of this program.
     pub version: String,
     pub codec: Codec,
+    /// Rows are told alone, and nobody of ours reads them. None: in envelopes.
+    pub unwrap: Option<Unwrap>,
+}
+
+impl Debezium {
+    pub(crate) fn writing(&self) -> Writing {
+        Writing { modes: self.modes.clone(), coding: self.codec.coding(), is_alone: self.unwrap.is_some() }
+    }
 }
 
 /// What the bytes of Debezium's messages are.
@@ -94,9 +102,20 @@ impl Coding {
 
 /// A name among the properties that no connector has.
 const CODING: &str = "tidewire.coding";
+/// Another: rows stand without their envelope.
+const ALONE: &str = "tidewire.alone";
 
-/// The properties by which messages were written, by their numbers.
-pub(crate) type Numbered = BTreeMap<u16, (Modes, Coding)>;
+/// By what messages were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Writing {
+    pub modes: Modes,
+    pub coding: Coding,
+    /// Rows stand without their envelope, so nothing of ours can be made of them.
+    pub is_alone: bool,
+}
+
+/// By what messages were written, by its numbers.
+pub(crate) type Numbered = BTreeMap<u16, Writing>;
 
 /// What the bus tells of messages that aren't in our own form.
 #[derive(Default)]
@@ -157,16 +176,17 @@ pub(crate) fn known(config: &Config) -> Result<Known> {
         };
         let number = std::str::from_utf8(&message.key).ok().and_then(|key| key.parse().ok()).ok_or_else(broken)?;
         let properties: BTreeMap<String, String> = serde_json::from_slice(&message.value).map_err(|_| broken())?;
-        let (mut modes, mut coding) = (Modes::default(), Coding::Json);
+        let (mut modes, mut coding, mut is_alone) = (Modes::default(), Coding::Json, false);
         for (property, value) in properties {
             match (property.as_str(), value.as_str()) {
                 (CODING, "avro") => coding = Coding::Avro,
                 (CODING, "protobuf") => coding = Coding::Protobuf,
+                (ALONE, "true") => is_alone = true,
                 _ if modes.set(&property, &value).map_err(|_| broken())? => {}
                 _ => return Err(broken()),
             }
         }
-        known.modes.insert(number, (modes, coding));
+        known.modes.insert(number, Writing { modes, coding, is_alone });
     }
     Ok(known)
 }
@@ -176,13 +196,25 @@ pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Resul
     let prefix = &config.topic_prefix;
     let wanted = match &config.format {
         Format::Native => None,
-        Format::Debezium(of) => Some(of.codec.coding()),
+        Format::Debezium(of) => Some((of.codec.coding(), of.unwrap.is_some())),
     };
-    let has = known.values().map(|(_, coding)| *coding).next_back();
+    let has = known.values().map(|writing| (writing.coding, writing.is_alone)).next_back();
     if has == wanted || (has.is_none() && !has_tables) {
         return Ok(());
     }
-    let (has, format) = match has {
+    if let (Some((has, is_alone)), Some((wanted, _))) = (has, wanted) {
+        if has == wanted {
+            let (has, hint) = match is_alone {
+                true => ("rows alone (bus.kafka.unwrap)", "set bus.kafka.unwrap"),
+                false => ("envelopes", "leave bus.kafka.unwrap out"),
+            };
+            return Err(Error::invalid(format!(
+                "the topics {prefix}.* hold {has}: one that reads them takes no other"
+            ))
+            .hint(format!("{hint}, or set bus.kafka.topic_prefix to topics of their own")));
+        }
+    }
+    let (has, format) = match has.map(|(coding, _)| coding) {
         None => ("Tidewire's own form", "native"),
         Some(Coding::Json) => ("Debezium's JSON", "debezium-json"),
         Some(Coding::Avro) => ("Debezium's Avro", "debezium-avro"),
@@ -193,17 +225,20 @@ pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Resul
 }
 
 /// The number of these modes, and the message that tells it, if they are new.
-pub(crate) fn number(known: &Numbered, modes: &Modes, coding: Coding) -> Result<(u16, Option<Message>)> {
-    if let Some((number, _)) = known.iter().find(|(_, (of, in_coding))| of == modes && *in_coding == coding) {
+pub(crate) fn number(known: &Numbered, writing: &Writing) -> Result<(u16, Option<Message>)> {
+    if let Some((number, _)) = known.iter().find(|(_, of)| *of == writing) {
         return Ok((*number, None));
     }
     let last = known.keys().next_back().copied().unwrap_or(0);
     let number = last.checked_add(1).ok_or_else(|| {
         Error::invalid("the properties of the format were changed 65,535 times").hint("use a topic_prefix of its own")
     })?;
-    let mut properties: BTreeMap<_, _> = modes.properties().into_iter().collect();
-    if let Some((word, _)) = coding.word() {
+    let mut properties: BTreeMap<_, _> = writing.modes.properties().into_iter().collect();
+    if let Some((word, _)) = writing.coding.word() {
         properties.insert(CODING, word.to_string());
+    }
+    if writing.is_alone {
+        properties.insert(ALONE, "true".to_string());
     }
     let value = serde_json::to_vec(&properties).map_err(|error| Error::bug("texts have no JSON").caused_by(error))?;
     Ok((number, Some(note(number.to_string(), value.into()))))
@@ -265,41 +300,50 @@ mod tests {
     }
 
     fn debezium() -> Format {
-        let modes = Modes::default();
-        Format::Debezium(Box::new(Debezium { modes, database: "db".into(), version: "1".into(), codec: Codec::Json }))
+        of(None)
     }
 
-    fn json() -> (Modes, Coding) {
-        (Modes::default(), Coding::Json)
+    fn of(unwrap: Option<Unwrap>) -> Format {
+        let (modes, codec) = (Modes::default(), Codec::Json);
+        Format::Debezium(Box::new(Debezium { modes, database: "db".into(), version: "1".into(), codec, unwrap }))
+    }
+
+    fn by(coding: Coding) -> Writing {
+        Writing { modes: Modes::default(), coding, is_alone: false }
     }
 
     #[test]
     fn a_bus_keeps_its_form() {
-        let known = BTreeMap::from([(1, json())]);
+        let known = BTreeMap::from([(1, by(Coding::Json))]);
         assert!(fits(&config(Format::Native), &BTreeMap::new(), true).is_ok());
         assert!(fits(&config(debezium()), &BTreeMap::new(), false).is_ok());
         assert!(fits(&config(debezium()), &known, true).is_ok());
         let told = |format, known: &Numbered| fits(&config(format), known, true).unwrap_err().to_string();
         assert!(told(Format::Native, &known).contains("set bus.kafka.format to debezium-json"));
         assert!(told(debezium(), &BTreeMap::new()).contains("set bus.kafka.format to native"));
-        let in_avro = BTreeMap::from([(1, (Modes::default(), Coding::Avro))]);
+        let in_avro = BTreeMap::from([(1, by(Coding::Avro))]);
         assert!(told(debezium(), &in_avro).contains("set bus.kafka.format to debezium-avro"));
-        let in_protobuf = BTreeMap::from([(1, (Modes::default(), Coding::Protobuf))]);
+        let in_protobuf = BTreeMap::from([(1, by(Coding::Protobuf))]);
         assert!(told(debezium(), &in_protobuf).contains("set bus.kafka.format to debezium-protobuf"));
+        let alone = BTreeMap::from([(1, Writing { is_alone: true, ..by(Coding::Json) })]);
+        assert!(told(debezium(), &alone).contains("set bus.kafka.unwrap"));
+        assert!(told(of(Some(Unwrap::default())), &known).contains("leave bus.kafka.unwrap out"));
+        assert!(fits(&config(of(Some(Unwrap::default()))), &alone, true).is_ok());
     }
 
     #[test]
     fn modes_keep_their_number_and_new_ones_are_told() {
-        let (number_of_first, told) = number(&BTreeMap::new(), &Modes::default(), Coding::Json).unwrap();
+        let (number_of_first, told) = number(&BTreeMap::new(), &by(Coding::Json)).unwrap();
         assert!(number_of_first == 1 && told.is_some());
-        let mut known = BTreeMap::from([(1, json())]);
-        assert_eq!(number(&known, &Modes::default(), Coding::Json).unwrap(), (1, None));
-        assert_eq!(number(&known, &Modes::default(), Coding::Avro).unwrap().0, 2);
-        let mut other = Modes::default();
-        other.set("decimal.handling.mode", "string").unwrap();
-        assert_eq!(number(&known, &other, Coding::Json).unwrap().0, 2);
-        known.insert(u16::MAX, json());
-        assert!(number(&known, &other, Coding::Json).is_err());
+        let mut known = BTreeMap::from([(1, by(Coding::Json))]);
+        assert_eq!(number(&known, &by(Coding::Json)).unwrap(), (1, None));
+        assert_eq!(number(&known, &by(Coding::Avro)).unwrap().0, 2);
+        assert_eq!(number(&known, &Writing { is_alone: true, ..by(Coding::Json) }).unwrap().0, 2);
+        let mut other = by(Coding::Json);
+        other.modes.set("decimal.handling.mode", "string").unwrap();
+        assert_eq!(number(&known, &other).unwrap().0, 2);
+        known.insert(u16::MAX, by(Coding::Json));
+        assert!(number(&known, &other).is_err());
     }
 
     #[test]

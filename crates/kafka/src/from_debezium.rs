@@ -2,7 +2,7 @@
 
 use crate::coder::{self, Files};
 use crate::config::Config;
-use crate::format::{self, Numbered};
+use crate::format::{self, Numbered, Writing};
 use crate::merge::Waiting;
 use crate::records::Form;
 use crate::whole;
@@ -80,13 +80,17 @@ impl FromDebezium {
             self.schemas = whole::schemas(config)?;
         }
         let decoder = |this: &FromDebezium| {
-            let (modes, coding) = this.modes.get(&form.number).ok_or_else(|| {
+            let Writing { modes, coding, is_alone } = this.modes.get(&form.number).ok_or_else(|| {
                 Error::invalid(format!(
                     "it was written by properties (number {}) that the bus doesn't tell of",
                     form.number
                 ))
                 .hint("the topic of formats must not lose messages: was it made anew?")
             })?;
+            if *is_alone {
+                return Err(Error::invalid("it is a row alone (bus.kafka.unwrap): no sink can be filled from such")
+                    .hint("give the pipeline with sinks a topic_prefix of its own"));
+            }
             let schema = this.schemas.get(&form.schema).ok_or_else(|| {
                 Error::schema(format!("it uses schema {:016x}, which isn't known", form.schema.0))
                     .hint(format!("the topic {} must not lose messages: was it made anew?", topic::SCHEMAS))

@@ -304,7 +304,7 @@ fn send(
             timestamp_ms: 0,
             header: &header,
             other_header: None,
-            letter: &[],
+            headers: &[],
             slot: 0,
         })
     };

@@ -37,11 +37,14 @@ pub(crate) struct Produced<'a> {
     pub header: &'a [u8],
     /// A further header: its name and its value.
     pub other_header: Option<(&'static CStr, &'a [u8])>,
-    /// Headers of a dead letter; with them there is no `other_header`.
-    pub letter: &'a [(&'static CStr, String)],
+    /// Any number of further ones, which may have no value; with them there is no `other_header`.
+    pub headers: &'a [HeaderOf<'a>],
     /// The place in `Reports::spans` that its offset goes to.
     pub slot: usize,
 }
+
+/// A header's name and value.
+pub(crate) type HeaderOf<'a> = (&'a CStr, Option<&'a [u8]>);
 
 /// The header that all our messages have.
 pub(crate) const HEADER: &CStr = c"tw";
@@ -128,9 +131,9 @@ impl Producer {
                 return Err(self.client.because(fault));
             }
             if !is_full {
-                let produced = match message.letter.is_empty() {
+                let produced = match message.headers.is_empty() {
                     true => self.try_produce(message),
-                    false => self.try_produce_letter(message),
+                    false => self.try_produce_with_headers(message),
                 };
                 match produced {
                     None => break,
@@ -170,19 +173,21 @@ impl Producer {
         Fault::of(code)
     }
 
-    fn try_produce_letter(&self, m: &Produced<'_>) -> Option<Fault> {
+    fn try_produce_with_headers(&self, m: &Produced<'_>) -> Option<Fault> {
+        let value = if m.value.is_empty() { null_mut() } else { bytes(m.value) };
         // SAFETY: as above. The headers are librdkafka's when the call went well, else still ours.
         unsafe {
-            let headers = c::rd_kafka_headers_new(m.letter.len() + 1);
-            let add = |name: &CStr, value: &[u8]| {
+            let headers = c::rd_kafka_headers_new(m.headers.len() + 1);
+            let add = |(name, value): &HeaderOf<'_>| {
                 let name_len = name.to_bytes().len() as isize;
-                c::rd_kafka_header_add(headers, name.as_ptr(), name_len, bytes(value), value.len() as isize)
+                let (value, len) = value.map_or((null_mut(), 0), |value| (bytes(value), value.len() as isize));
+                c::rd_kafka_header_add(headers, name.as_ptr(), name_len, value, len)
             };
-            add(HEADER, m.header);
-            for (name, value) in m.letter {
-                add(name, value.as_bytes());
-            }
-            let fault = Fault::of(producev!(self, m, bytes(m.value), v::RD_KAFKA_VTYPE_HEADERS as c_int, headers));
+            add(&(HEADER, Some(m.header)));
+            m.headers.iter().for_each(|header| {
+                add(header);
+            });
+            let fault = Fault::of(producev!(self, m, value, v::RD_KAFKA_VTYPE_HEADERS as c_int, headers));
             if fault.is_some() {
                 c::rd_kafka_headers_destroy(headers);
             }

@@ -138,7 +138,7 @@ impl Sending<'_> {
             timestamp_ms: timestamp_ms.max(0),
             header: Header::default().encode().as_slice(),
             other_header: None,
-            letter: &[],
+            headers: &[],
             slot: self.slots.of(topic, 0),
         })
     }
@@ -169,6 +169,7 @@ impl Sending<'_> {
         };
         let header = Header { index: index as u32, timestamp: message.timestamp, form: None };
         let letter = letters::headers(self.topic_prefix, message);
+        let headers: Vec<_> = letter.iter().map(|(name, text)| (*name, Some(text.as_bytes()))).collect();
         self.producer.produce(&Produced {
             topic: to.handle,
             partition: message.partition,
@@ -177,7 +178,7 @@ impl Sending<'_> {
             timestamp_ms: (message.timestamp / 1000).max(0),
             header: header.encode().as_slice(),
             other_header: None,
-            letter: &letter,
+            headers: &headers,
             slot: self.slots.of(&message.topic, message.partition),
         })
     }
@@ -187,6 +188,9 @@ impl Sending<'_> {
         let Some((writer, now)) = &mut self.debezium else { return Ok(()) };
         let mut written = writer.message(messages, index, *now, to.is_compacted, self.transactions)?;
         let borders = std::mem::take(&mut written.borders);
+        if !written.is_told {
+            return self.borders(&borders);
+        }
         let bytes = written.value.len() + written.key.map_or(0, <[u8]>::len);
         if bytes > max_message_bytes {
             let message = format!(
@@ -202,6 +206,7 @@ impl Sending<'_> {
             .into());
         }
         let header = Header { index: index as u32, timestamp: message.timestamp, form: Some(written.form) }.encode();
+        let (added, of_tombstone) = written.headers();
         for partition in self::partitions(&written, message.partition, self.partitions, to.partitions) {
             let mut produced = Produced {
                 topic: to.handle,
@@ -211,12 +216,13 @@ impl Sending<'_> {
                 timestamp_ms: (message.timestamp / 1000).max(0),
                 header: header.as_slice(),
                 other_header: written.header,
-                letter: &[],
+                headers: &added,
                 slot: self.slots.of(&message.topic, partition),
             };
             self.producer.produce(&produced)?;
             if written.has_tombstone {
                 produced.value = &[];
+                produced.headers = &of_tombstone;
                 produced.slot = self.slots.of(&message.topic, partition);
                 self.producer.produce(&produced)?;
             }

@@ -3,15 +3,16 @@
 use crate::coder::{Coder, Files};
 use crate::format::{Debezium, Note};
 use crate::names::kafka_topic;
+use crate::producer::HeaderOf;
 use crate::records::Form;
 use crate::registry::{hash, Named};
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use tidewire_change::{topic, Change, Error, Message, Op, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::log_message::LogMessages;
 use tidewire_envelope::debezium::transactions::{Border, Transactions};
-use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin, RowEncoder, Told};
 use tidewire_envelope::native;
 
 pub(crate) struct ToDebezium {
@@ -27,13 +28,38 @@ pub(crate) struct ToDebezium {
     key: Vec<u8>,
     value: Vec<u8>,
     other_key: Vec<u8>,
+    /// Of what is added to rows that are told alone.
+    header_names: Vec<CString>,
+    added: Vec<Option<Vec<u8>>>,
 }
 
 /// How the messages of a table are written.
 struct Table {
     /// Also for headers, which are JSON always.
-    json: Encoder,
+    json: Json,
     binary: Option<Binary>,
+}
+
+enum Json {
+    Envelope(Box<Encoder>),
+    /// Rows alone.
+    Rows(Box<RowEncoder>),
+}
+
+impl Json {
+    fn envelope(&self) -> &Encoder {
+        match self {
+            Json::Envelope(encoder) => encoder,
+            Json::Rows(rows) => rows.envelope(),
+        }
+    }
+
+    fn has_tombstone(&self, change: &Change) -> bool {
+        match self {
+            Json::Envelope(encoder) => encoder.has_tombstone(change),
+            Json::Rows(rows) => rows.has_tombstone(change),
+        }
+    }
 }
 
 /// By a registry's schemas.
@@ -47,10 +73,15 @@ struct Binary {
 pub(crate) struct Written<'a> {
     /// None: a truncate, or a table without a key.
     pub key: Option<&'a [u8]>,
+    /// Empty: a message without a value.
     pub value: &'a [u8],
+    /// False: nothing is written.
+    pub is_told: bool,
     pub form: Form,
     /// The key that the row has, or had, beside this one.
     pub header: Option<(&'static CStr, &'a [u8])>,
+    /// What is added to it, and whether a tombstone has it, too.
+    added: Vec<(HeaderOf<'a>, bool)>,
     /// The same key follows without a value.
     pub has_tombstone: bool,
     pub is_truncate: bool,
@@ -58,10 +89,28 @@ pub(crate) struct Written<'a> {
     pub borders: Vec<Border>,
 }
 
+impl<'a> Written<'a> {
+    /// All headers of the message and of its tombstone, where something is added; else none.
+    pub fn headers(&self) -> (Vec<HeaderOf<'a>>, Vec<HeaderOf<'a>>) {
+        let is_added = !self.added.is_empty();
+        let own = || self.header.filter(|_| is_added).map(|(name, value)| (name, Some(value)));
+        let of_tombstone = self.added.iter().filter(|(_, is_of_both)| *is_of_both).map(|(header, _)| *header);
+        (
+            own().into_iter().chain(self.added.iter().map(|(header, _)| *header)).collect(),
+            own().into_iter().chain(of_tombstone).collect(),
+        )
+    }
+}
+
 impl ToDebezium {
-    /// `schemas`: those of the bus.
-    pub fn new(of: Debezium, prefix: &str, number: u16, schemas: HashMap<SchemaId, Arc<Schema>>) -> ToDebezium {
-        ToDebezium {
+    /// `schemas`: those of the bus. `Invalid`: a header can't be called as it is to be.
+    pub fn new(of: Debezium, prefix: &str, number: u16, schemas: HashMap<SchemaId, Arc<Schema>>) -> Result<ToDebezium> {
+        let names = of.unwrap.iter().flat_map(|unwrap| &unwrap.headers).map(|header| {
+            CString::new(header.name.as_str())
+                .map_err(|_| Error::invalid(format!("add.headers: a header can't be called {:?}", header.name)))
+        });
+        let header_names = names.collect::<Result<_>>()?;
+        Ok(ToDebezium {
             of,
             prefix: prefix.to_string(),
             number,
@@ -72,7 +121,9 @@ impl ToDebezium {
             key: Vec::new(),
             value: Vec::new(),
             other_key: Vec::new(),
-        }
+            header_names,
+            added: Vec::new(),
+        })
     }
 
     /// A message of the log: appends its key and its value.
@@ -141,7 +192,7 @@ impl ToDebezium {
         self.value.clear();
         self.other_key.clear();
         let mut has_key = match &mut table.binary {
-            None => table.json.key(&change, &mut self.key),
+            None => table.json.envelope().key(&change, &mut self.key),
             Some(binary) => binary.coder.key(&change, &mut self.key)?,
         };
         if !has_key && needs_key {
@@ -160,16 +211,27 @@ impl ToDebezium {
             true => transactions.count(&change),
             false => Default::default(),
         };
-        match &mut table.binary {
-            None => table.json.value_in(&change, counted.block.as_ref(), now, &mut self.value),
-            Some(binary) => binary.coder.value(&change, now, &mut self.value)?,
-        }
-        let name = other.and_then(|other| table.json.header(&change, &other, &mut self.other_key));
+        self.added.clear();
+        let block = counted.block.as_ref();
+        let told = match (&mut table.binary, &mut table.json) {
+            (None, Json::Envelope(json)) => {
+                json.value_in(&change, block, now, &mut self.value);
+                Told::Value
+            }
+            (None, Json::Rows(rows)) => rows.value_in(&change, block, now, &mut self.value, &mut self.added)?,
+            (Some(binary), _) => {
+                binary.coder.value(&change, now, &mut self.value)?;
+                Told::Value
+            }
+        };
+        let name = other.and_then(|other| table.json.envelope().header(&change, &other, &mut self.other_key));
         Ok(Written {
             key: has_key.then_some(&self.key[..]),
             value: &self.value,
+            is_told: told != Told::Nothing,
             form: Form { schema: id, number: self.number },
             header: name.map(|name| (c_name(name), &self.other_key[..])),
+            added: added(&table.json, &self.header_names, &self.added),
             has_tombstone: table.json.has_tombstone(&change),
             is_truncate: change.op == Op::Truncate,
             borders: counted.borders,
@@ -177,9 +239,12 @@ impl ToDebezium {
     }
 
     fn table(&self, schema: &Arc<Schema>) -> Result<Table> {
-        let Debezium { modes, database, version, codec } = &self.of;
+        let Debezium { modes, database, version, codec, unwrap } = &self.of;
         let origin = Origin { name: &self.prefix, database, version };
-        let json = Encoder::new(schema, modes, &origin);
+        let json = match unwrap {
+            None => Json::Envelope(Box::new(Encoder::new(schema, modes, &origin))),
+            Some(unwrap) => Json::Rows(Box::new(RowEncoder::new(schema, modes, &origin, unwrap)?)),
+        };
         let Some(registry) = codec.registry() else { return Ok(Table { json, binary: None }) };
         let mut coder = Coder::new(&self.of, &self.prefix, schema, &self.files)?;
         let named = Named::of(registry, &kafka_topic(&self.prefix, &topic::topic_of(&schema.table)), &coder);
@@ -225,6 +290,13 @@ const POSITION_HEAD: &str = concat!(
     r#"{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"__position"}],"optional":false,"#,
     r#""name":"tidewire.Position"},"payload":"#
 );
+
+/// The headers that are added, by their names.
+fn added<'a>(json: &Json, names: &'a [CString], values: &'a [Option<Vec<u8>>]) -> Vec<(HeaderOf<'a>, bool)> {
+    let Json::Rows(rows) = json else { return Vec::new() };
+    let headers = names.iter().zip(values).enumerate();
+    headers.map(|(at, (name, value))| ((name.as_c_str(), value.as_deref()), rows.is_of_tombstone(at))).collect()
+}
 
 fn c_name(name: &str) -> &'static CStr {
     match name {

@@ -189,7 +189,7 @@ fn ends(sending: &Sending<'_>, spans: &[Span], books: &Books, fresh: &mut Vec<(A
 
 fn record<'a>(topic: Topic, key: Option<&'a [u8]>, value: &'a [u8], header: &'a HeaderBytes) -> Produced<'a> {
     let header = header.as_slice();
-    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, letter: &[], slot: 0 }
+    Produced { topic, partition: 0, key, value, timestamp_ms: 0, header, other_header: None, headers: &[], slot: 0 }
 }
 
 pub(crate) fn end(producer: &Producer) -> Result<(), Broken> {

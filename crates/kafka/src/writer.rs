@@ -350,9 +350,9 @@ impl Writer {
     fn to_debezium(&self) -> Result<(Option<ToDebezium>, Option<Message>)> {
         let (Format::Debezium(of), Role::Capture) = (&self.config.format, self.role) else { return Ok((None, None)) };
         let known = format::known(&self.config)?;
-        let (number, untold) = format::number(&known.modes, &of.modes, of.codec.coding())?;
+        let (number, untold) = format::number(&known.modes, &of.writing())?;
         let mut debezium =
-            ToDebezium::new((**of).clone(), &self.config.topic_prefix, number, whole::schemas(&self.config)?);
+            ToDebezium::new((**of).clone(), &self.config.topic_prefix, number, whole::schemas(&self.config)?)?;
         known.ids.into_iter().for_each(|(hash, id)| debezium.learn_note(Note::Id(hash, id)));
         known.files.into_iter().for_each(|(hash, text)| debezium.learn_note(Note::File(hash, text)));
         Ok((Some(debezium), untold))

@@ -34,7 +34,8 @@ fn config(prefix: &str, modes: Option<Modes>) -> Config {
     config.now = || 1_800_000_000_000_001;
     if let Some(modes) = modes {
         let (database, version) = ("db".into(), "9".into());
-        config.format = Format::Debezium(Box::new(Debezium { modes, database, version, codec: Codec::Json }));
+        config.format =
+            Format::Debezium(Box::new(Debezium { modes, database, version, codec: Codec::Json, unwrap: None }));
     }
     config
 }

@@ -251,6 +251,7 @@ pub(super) fn kafka_config(config: &Config, settings: &KafkaConfig) -> Result<ka
                 modes: of.modes.clone(),
                 database: super::database(config),
                 version: env!("CARGO_PKG_VERSION").to_string(),
+                unwrap: of.unwrap.clone(),
                 codec: match &of.registry {
                     None => kafka::Codec::Json,
                     Some(settings) if of.in_protobuf => kafka::Codec::Protobuf(registry(settings)?),

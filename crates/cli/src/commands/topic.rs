@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidewire_change::{text::parse_timestamp, topic, Change, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
-use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin, RowEncoder, Told, Unwrap};
 use tidewire_envelope::native;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -151,6 +151,33 @@ fn modes(args: &TopicRead) -> Result<Modes> {
     }
 }
 
+/// How rows are told alone, if they are.
+fn unwrap(args: &TopicRead) -> Result<Option<Unwrap>> {
+    if args.unwrap.is_empty() {
+        return Ok(None);
+    }
+    if args.format == "text" {
+        return Err(Error::invalid("--unwrap says how Debezium's format is written").hint("add --format debezium"));
+    }
+    let given = args.unwrap.iter().filter(|option| !option.is_empty());
+    Unwrap::of(given.map(|option| option.split_once('=').unwrap_or((option, "")))).map(Some)
+}
+
+/// How a table's changes are written.
+enum Writer {
+    Envelope(Box<Encoder>),
+    Rows(Box<RowEncoder>),
+}
+
+impl Writer {
+    fn envelope(&self) -> &Encoder {
+        match self {
+            Writer::Envelope(encoder) => encoder,
+            Writer::Rows(rows) => rows.envelope(),
+        }
+    }
+}
+
 /// Turns messages into JSON lines.
 struct Printer {
     database: String,
@@ -159,8 +186,9 @@ struct Printer {
     /// Debezium's format: a change is held back until the one behind it is known, which may be the other half of a key change.
     is_debezium: bool,
     modes: Modes,
+    unwrap: Option<Unwrap>,
     schemas: HashMap<SchemaId, Arc<Schema>>,
-    encoders: HashMap<SchemaId, Encoder>,
+    writers: HashMap<SchemaId, Writer>,
     held: Option<Held>,
     before_held: Option<Change>,
     /// Lines that aren't written yet.
@@ -182,8 +210,9 @@ impl Printer {
             is_internal: topic::is_internal(topic),
             is_debezium: args.format == "debezium",
             modes: modes(args)?,
+            unwrap: unwrap(args)?,
             schemas: HashMap::new(),
-            encoders: HashMap::new(),
+            writers: HashMap::new(),
             held: None,
             before_held: None,
             lines: Vec::new(),
@@ -220,38 +249,77 @@ impl Printer {
     /// Prints the change that was held back, `next` being the one behind it.
     fn print_held(&mut self, next: Option<&Change>) -> Result<bool> {
         let Some(held) = self.held.take() else { return Ok(true) };
-        let origin = Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
-        let schema = &held.change.schema;
-        let encoder = self.encoders.entry(held.schema).or_insert_with(|| Encoder::new(schema, &self.modes, &origin));
+        if !self.writers.contains_key(&held.schema) {
+            let writer = self.writer(&held.change.schema)?;
+            self.writers.insert(held.schema, writer);
+        }
+        let Some(writer) = self.writers.get_mut(&held.schema) else {
+            return Err(Error::bug("a table's writer is gone"));
+        };
         let next = next.filter(|next| is_key_change(&held.change, next));
         let before = self.before_held.take().filter(|before| is_key_change(before, &held.change));
         let (mut headers, mut key) = (Vec::new(), Vec::new());
         if let Some(other) = next.or(before.as_ref()).filter(|_| self.is_debezium) {
             let mut header = Vec::new();
-            if let Some(name) = encoder.header(&held.change, other, &mut header) {
-                headers = [b",\"headers\":{\"", name.as_bytes(), b"\":", &header, b"}"].concat();
+            if let Some(name) = writer.envelope().header(&held.change, other, &mut header) {
+                headers.push((name.to_string(), header));
             }
         }
-        if !encoder.key(&held.change, &mut key) {
+        if !writer.envelope().key(&held.change, &mut key) {
             key = b"null".to_vec();
         }
-        let head = format!("{{\"partition\":{},\"offset\":{},\"key\":", held.partition, held.offset);
-        let line = &mut self.lines;
+        let start = format!("{{\"partition\":{},\"offset\":{},\"key\":", held.partition, held.offset).into_bytes();
+        let start = [start, key, b",\"value\":".to_vec()].concat();
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as i64);
-        for part in [head.as_bytes(), &key, b",\"value\":"] {
-            line.extend_from_slice(part);
-        }
-        encoder.value(&held.change, now, line);
-        for part in [&headers[..], b"}\n"] {
-            line.extend_from_slice(part);
-        }
-        if self.is_debezium && encoder.has_tombstone(&held.change) {
-            for part in [head.as_bytes(), &key, b",\"value\":null", &headers, b"}\n"] {
-                line.extend_from_slice(part);
+        let (mut value, mut of_tombstone) = (Vec::new(), headers.clone());
+        let (is_told, has_tombstone) = match writer {
+            Writer::Envelope(encoder) => {
+                encoder.value(&held.change, now, &mut value);
+                (true, self.is_debezium && encoder.has_tombstone(&held.change))
             }
+            Writer::Rows(rows) => {
+                let mut added = Vec::new();
+                let told = rows.value_in(&held.change, None, now, &mut value, &mut added)?;
+                let names = self.unwrap.iter().flat_map(|unwrap| &unwrap.headers);
+                for (at, (of, text)) in names.zip(added).enumerate() {
+                    let json = serde_json::json!(text.as_deref().map(String::from_utf8_lossy)).to_string();
+                    headers.push((of.name.clone(), json.into_bytes()));
+                    of_tombstone.extend(rows.is_of_tombstone(at).then(|| headers[headers.len() - 1].clone()));
+                }
+                if told == Told::Null {
+                    value = b"null".to_vec();
+                }
+                (told != Told::Nothing, rows.has_tombstone(&held.change))
+            }
+        };
+        if is_told {
+            self.line(&start, &value, &headers);
+        }
+        if has_tombstone {
+            self.line(&start, b"null", &of_tombstone);
         }
         self.before_held = Some(held.change);
         self.flush_full()
+    }
+
+    fn writer(&self, schema: &Arc<Schema>) -> Result<Writer> {
+        let origin = Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
+        Ok(match &self.unwrap {
+            None => Writer::Envelope(Box::new(Encoder::new(schema, &self.modes, &origin))),
+            Some(unwrap) => Writer::Rows(Box::new(RowEncoder::new(schema, &self.modes, &origin, unwrap)?)),
+        })
+    }
+
+    fn line(&mut self, start: &[u8], value: &[u8], headers: &[(String, Vec<u8>)]) {
+        self.lines.extend_from_slice(start);
+        self.lines.extend_from_slice(value);
+        for (at, (name, json)) in headers.iter().enumerate() {
+            self.lines.extend_from_slice(if at == 0 { b",\"headers\":{" } else { b"," });
+            self.lines.extend_from_slice(serde_json::json!(name).to_string().as_bytes());
+            self.lines.push(b':');
+            self.lines.extend_from_slice(json);
+        }
+        self.lines.extend_from_slice(if headers.is_empty() { b"}\n" } else { b"}}\n" });
     }
 
     fn flush_full(&mut self) -> Result<bool> {

@@ -4,8 +4,8 @@ use super::section::Section;
 use crate::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidewire_change::Result;
-use tidewire_envelope::debezium::Modes;
+use tidewire_change::{Error, Result};
+use tidewire_envelope::debezium::{Modes, Unwrap};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct KafkaConfig {
@@ -28,11 +28,20 @@ pub struct KafkaConfig {
     pub sasl: Option<SaslConfig>,
 }
 
+impl KafkaConfig {
+    /// Nothing of ours reads the tables' topics.
+    pub fn is_of_rows_alone(&self) -> bool {
+        self.debezium.as_ref().is_some_and(|of| of.unwrap.is_some())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct DebeziumForm {
     pub modes: Modes,
     /// None: in JSON.
     pub registry: Option<RegistryConfig>,
+    /// None: rows have their envelopes.
+    pub unwrap: Option<Unwrap>,
     /// By the registry in Protobuf; else in Avro.
     pub in_protobuf: bool,
 }
@@ -154,7 +163,24 @@ fn debezium(section: &Section, folder: &Path) -> Result<Option<DebeziumForm>> {
     if is_registered && modes.transactions {
         return Err(section.bad("properties", "says provide.transaction.metadata: transactions are told in JSON only"));
     }
-    Ok((format != "native").then_some(DebeziumForm { modes, registry, in_protobuf }))
+    let unwrap = unwrap(section, &format)?;
+    Ok((format != "native").then_some(DebeziumForm { modes, registry, unwrap, in_protobuf }))
+}
+
+fn unwrap(section: &Section, format: &str) -> Result<Option<Unwrap>> {
+    if !section.has("unwrap", false)? {
+        return Ok(None);
+    }
+    if format != "debezium-json" {
+        return Err(section.bad("unwrap", "is only for `format: debezium-json`"));
+    }
+    let told = |error: Error| match error.hint_text() {
+        Some(hint) => format!("can't be taken: {error}; {hint}"),
+        None => format!("can't be taken: {error}"),
+    };
+    let options = section.properties("unwrap", |_, _| Ok(()))?;
+    let all = options.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    Unwrap::of(all).map(Some).map_err(|error| section.bad("unwrap", &told(error)))
 }
 
 fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {

@@ -61,6 +61,14 @@ const KAFKA: &[Key] = &[
         "With Debezium's formats: properties of a Debezium connector that say how values are written (docs/debezium.md), such as \
          `decimal.handling.mode: string`. They may be changed later; messages that are there stay as they are.",
     ),
+    key(
+        "unwrap",
+        Kind::Pairs,
+        "With `format: debezium-json`: rows are written alone, without their envelope, as Debezium's ExtractNewRecordState does it; may be \
+         empty: `unwrap: {}`. Its options under its names: `delete.tombstone.handling.mode` (`tombstone` without this, `drop`, `rewrite`, \
+         `rewrite-with-tombstone`, `delete-to-tombstone`), `add.fields`, `add.fields.prefix`, `add.headers`, `add.headers.prefix` \
+         (docs/debezium.md). No sink can be filled from such topics: the configuration has no `sinks`, and `tidewire capture` writes them.",
+    ),
     key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro` or `debezium-protobuf`: the schema registry that has the messages' schemas."),
     key(
         "exactly_once",

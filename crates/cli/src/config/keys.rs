@@ -50,7 +50,11 @@ impl Key {
 
 pub const ROOT: &[Key] = &[
     key("source", Kind::Section(SOURCE), "The database whose changes are captured. Exactly one kind.").required(),
-    key("sinks", Kind::Named(SINK), "The copies, each under a name of your own. Exactly one kind each.").required(),
+    key(
+        "sinks",
+        Kind::Named(SINK),
+        "Required, but not with `bus.kafka.unwrap`, from whose topics none can be filled. The copies, each under a name of your own. Exactly one kind each.",
+    ),
     key(
         "name",
         Kind::Text,

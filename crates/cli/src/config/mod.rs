@@ -200,7 +200,6 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
         ("debezium", section) => SourceConfig::Debezium(Box::new(debezium::debezium(&section, folder)?)),
         (other, _) => unreachable!("the table of keys has no source `{other}`"),
     };
-    let sinks = sinks(&root, folder)?;
     let name = root.given_text("name")?;
     if !is_plain(&name) || name.len() > 50 {
         return Err(root.bad("name", "must be at most 50 characters out of a-z, 0-9 and _"));
@@ -218,6 +217,7 @@ pub fn parse(file: &str, text: &str, folder: &Path, lookup: &dyn Lookup) -> Resu
         return Err(root.bad("http", "is reachable from other machines, so `token` must be set"));
     }
     let bus = bus(&root, folder, &name)?;
+    let sinks = sinks(&root, folder, &bus)?;
     signals::topic_has_a_place(&root, &source, &bus)?;
     parts_have_owners(&root, &sinks, &bus)?;
     messages_are_written(&root, &source, &bus)?;
@@ -330,8 +330,17 @@ fn journal(root: &Section) -> Result<JournalConfig> {
     Ok(JournalConfig { retention: section.duration("retention")?, limit, compact: section.flag("compact")? })
 }
 
-fn sinks(root: &Section, folder: &Path) -> Result<Vec<SinkConfig>> {
+fn sinks(root: &Section, folder: &Path, bus: &Bus) -> Result<Vec<SinkConfig>> {
     let mut sinks: Vec<SinkConfig> = Vec::new();
+    if matches!(bus, Bus::Kafka(kafka) if kafka.is_of_rows_alone()) {
+        return match root.has("sinks", false)? {
+            true => Err(root
+                .bad("sinks", "can't be filled from rows alone (`bus.kafka.unwrap`)")
+                .hint("leave `sinks` out: `tidewire capture` writes the topics. A pipeline with sinks has a topic_prefix of its own, without `unwrap`")),
+            false => Ok(sinks),
+        };
+    }
+    root.has("sinks", true)?;
     for (name, section) in root.named("sinks")? {
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if name.is_empty() || name.len() > 63 || !name.chars().all(legal) {

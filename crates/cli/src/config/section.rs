@@ -33,11 +33,22 @@ impl<'a> Section<'a> {
         }
         for key in keys.iter().filter(|key| key.required) {
             if section.entry(key.name).is_none() {
-                let message = format!("`{}` is missing", section.full(key.name));
-                return Err(fault(file, section.place, message).hint(key.doc));
+                return Err(section.missing(key));
             }
         }
         Ok(section)
+    }
+
+    fn missing(&self, key: &Key) -> Error {
+        fault(self.file, self.place, format!("`{}` is missing", self.full(key.name))).hint(key.doc)
+    }
+
+    /// Whether the file has the key; it fails where it must.
+    pub fn has(&self, name: &str, must: bool) -> Result<bool> {
+        match self.entry(name) {
+            None if must => Err(self.missing(self.key(name))),
+            entry => Ok(entry.is_some()),
+        }
     }
 
     fn unknown(&self, entry: &Entry) -> Error {

@@ -291,3 +291,27 @@ fn signals_say_by_which_ways_they_come_and_where_a_topic_is() {
         assert!(refused.contains(told), "{refused}");
     }
 }
+
+#[test]
+fn a_bus_of_rows_alone_has_no_sinks_and_any_other_has() {
+    let of = |kafka: &str, more: &str| {
+        format!("source: {{ postgres: {{ url: x }} }}\nbus: {{ kafka: {{ brokers: \"k:1\", {kafka} }} }}\n{more}")
+    };
+    let sinks = "sinks: { l: { delta: { path: x } } }\n";
+    let options = "format: debezium-json, unwrap: { delete.tombstone.handling.mode: rewrite, add.fields: \"op,lsn\" }";
+    let config = read(&of(options, "")).unwrap();
+    let Bus::Kafka(kafka) = &config.bus else { panic!("it is another bus") };
+    let unwrap = kafka.debezium.as_ref().and_then(|of| of.unwrap.as_ref()).unwrap();
+    assert!(config.sinks.is_empty() && unwrap.deletes.are_rows() && unwrap.fields.len() == 2);
+    assert!(read(&of("format: debezium-json, unwrap: {}", "")).unwrap().sinks.is_empty());
+    for (kafka, more, told) in [
+        (options, sinks, "p.yaml:3:8: `sinks` can't be filled from rows alone (`bus.kafka.unwrap`)"),
+        ("format: debezium-json", "", "p.yaml:1:1: `sinks` is missing"),
+        ("unwrap: {}", "", "`bus.kafka.unwrap` is only for `format: debezium-json`"),
+        ("format: debezium-json, unwrap: { add.fields: nothing }", "", "`nothing`, which no message has"),
+        ("format: debezium-json, unwrap: { route.by.field: x }", "", "`route.by.field` is no option"),
+    ] {
+        let refused = refusal(&of(kafka, more));
+        assert!(refused.contains(told), "{refused}");
+    }
+}

@@ -4,8 +4,6 @@ use super::{becomes, refused, same, Fate};
 use tidewire_change::Result;
 use tidewire_envelope::debezium::Modes;
 
-pub(super) const UNWRAP: &str = "io.debezium.transforms.ExtractNewRecordState";
-
 pub(super) fn snapshot_mode(value: &str) -> Fate {
     match value.to_ascii_lowercase().as_str() {
         "initial" | "when_needed" | "exported" => same("tables are read once, with the stream running"),
@@ -18,7 +16,7 @@ pub(super) fn snapshot_mode(value: &str) -> Fate {
     }
 }
 
-/// Properties of transforms and of how values are written.
+/// Properties of how values are written.
 pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
     if Modes::PROPERTIES.contains(&property) {
         let (mut modes, default) = (Modes::default(), Modes::default());
@@ -36,12 +34,6 @@ pub(super) fn format_of(property: &str, value: &str) -> Result<Option<Fate>> {
         "topic.delimiter" => refused("names of topics have dots"),
         "topic.naming.strategy" if value.ends_with("SchemaTopicNamingStrategy") => same("prefix, schema and table"),
         "topic.naming.strategy" => refused("topics are named by prefix, schema and table"),
-        "transforms" if value.is_empty() => same("none"),
-        "transforms" => refused("transforms aren't run: the envelope is written"),
-        _ if property.starts_with("transforms.") && value == UNWRAP => {
-            refused("the envelope is written, not the row alone")
-        }
-        _ if property.starts_with("transforms.") => refused("transforms aren't run"),
         _ => return Ok(None),
     }))
 }

@@ -8,6 +8,7 @@ mod signals;
 mod tables;
 mod text;
 mod topics;
+mod transforms;
 
 use converters::Converters;
 pub use converters::PASSWORD as REGISTRY_PASSWORD;
@@ -20,6 +21,7 @@ pub use text::{encoded, pipeline_name};
 use text::{quoted, text};
 use tidewire_change::{Error, Result};
 use tidewire_envelope::debezium::Modes;
+use transforms::Transforms;
 
 /// What becomes of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +157,9 @@ impl Translation {
         if let Some(fate) = self.signals().fate(property) {
             return Ok(fate);
         }
+        if let Some(fate) = self.transforms().fate(property, value) {
+            return Ok(fate);
+        }
         if property == "topic.transaction" {
             return Ok(topics::transaction(value, &self.given));
         }
@@ -184,6 +189,10 @@ impl Translation {
             Some((Kind::ChangesData, why)) => Fate::Refused(why.into()),
             None => Fate::Unknown,
         })
+    }
+
+    fn transforms(&self) -> Transforms<'_> {
+        Transforms::of(&self.given, self.brokers.is_some())
     }
 
     fn signals(&self) -> signals::Given<'_> {
@@ -350,6 +359,7 @@ impl Translation {
                 let format = self.converters.format();
                 let _ = writeln!(out, "bus:\n  kafka:\n    brokers: {}{prefix}\n    format: {format}", text(brokers));
                 out.push_str(&self.converters.yaml());
+                out.push_str(&self.transforms().yaml());
                 for (key, value) in &self.kafka {
                     let _ = writeln!(out, "    {key}: {value}");
                 }
@@ -369,9 +379,7 @@ impl Translation {
             }
             (None, None) => {}
         }
-        out.push_str(
-            "# A connector names no copies; this is one to begin with.\nsinks:\n  lake:\n    delta: { path: ./lake }\n",
-        );
+        out.push_str(self.transforms().sinks());
         out
     }
 

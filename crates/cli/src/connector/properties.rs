@@ -89,7 +89,7 @@ const KNOWN: &[(&str, Kind, &str)] = &[
     ("converters", ChangesData, "converters of one's own aren't run"),
     ("post.processors", ChangesData, "processors of one's own aren't run"),
     ("reselector.*", ChangesData, "values that the log lacks are named, not read again"),
-    ("predicates*", ChangesData, "transforms aren't run"),
+    ("predicates*", ChangesData, "predicates aren't asked"),
     ("replica.identity.autoset.values", ChangesData, "say ALTER TABLE … REPLICA IDENTITY yourself"),
     ("slot.drop.on.stop", NoMeaning, "the slot stays until `tidewire slot drop`"),
     ("slot.stream.params", ChangesData, "the stream's parameters are fixed"),

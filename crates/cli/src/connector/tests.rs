@@ -1,4 +1,4 @@
-use super::format::UNWRAP;
+use super::transforms::UNWRAP;
 use super::*;
 
 const TUTORIAL: &str = r#"{
@@ -247,4 +247,85 @@ fn whatever_the_values_are_they_stay_values() {
             }
         }
     }
+}
+
+fn unwrapped(options: &str) -> (String, Vec<(String, Fate)>) {
+    let json = with(&format!(r#""topic.prefix": "shop", "transforms": "u", "transforms.u.type": "{UNWRAP}"{options}"#));
+    let plan = plan(&json, Some("k:1")).unwrap();
+    (plan.yaml, plan.fates)
+}
+
+#[test]
+fn the_transform_that_tells_rows_alone_becomes_a_bus_without_sinks() {
+    let (yaml, fates) = unwrapped("");
+    assert!(yaml.contains("    format: debezium-json\n    unwrap: {}\n") && !yaml.contains("sinks:"), "{yaml}");
+    assert!(fates.iter().all(|(_, fate)| matches!(fate, Fate::Becomes(_))), "{fates:?}");
+    let options = r#", "transforms.u.delete.tombstone.handling.mode": "rewrite", "transforms.u.add.fields": "op, source.file,lsn",
+        "transforms.u.add.headers": "db", "transforms.u.add.headers.prefix": "x_", "transforms.u.replace.null.with.default": "false",
+        "transforms.u.drop.fields.header.name": "none", "transforms.u.route.by.field": """#;
+    let (yaml, fates) = unwrapped(options);
+    for line in [
+        "delete.tombstone.handling.mode: \"rewrite\"",
+        "add.fields: \"op,lsn\"",
+        "add.headers: \"db\"",
+        "add.headers.prefix: \"x_\"",
+    ] {
+        assert!(yaml.contains(&format!("      {line}\n")), "{line}\n{yaml}");
+    }
+    assert!(!fates.iter().any(|(_, fate)| matches!(fate, Fate::Refused(_) | Fate::Unknown)), "{fates:?}");
+    let told = format!("{:?}", fates.iter().find(|(name, _)| name == "transforms.u.add.fields"));
+    assert!(told.contains("no message has source.file"), "{told}");
+    let lake = plan(&with(&format!(r#""transforms": "u", "transforms.u.type": "{UNWRAP}""#)), None).unwrap();
+    assert!(lake.refused() == 0 && lake.yaml.contains("sinks:"), "{}", lake.yaml);
+}
+
+#[test]
+fn the_options_of_before_are_translated() {
+    for (tombstones, deletes, mode) in [
+        (None, Some("rewrite"), "rewrite"),
+        (Some("true"), None, "drop"),
+        (Some("true"), Some("none"), "tombstone"),
+        (Some("false"), Some("rewrite"), "rewrite-with-tombstone"),
+        (Some("false"), None, "delete-to-tombstone"),
+        (Some("false"), Some("none"), "delete-to-tombstone"),
+    ] {
+        let of = |name: &str, value: Option<&str>| {
+            value.map_or(String::new(), |value| format!(r#", "transforms.u.{name}": "{value}""#))
+        };
+        let (yaml, _) = unwrapped(&(of("drop.tombstones", tombstones) + &of("delete.handling.mode", deletes)));
+        assert!(yaml.contains(&format!("handling.mode: \"{mode}\"\n")), "{mode}\n{yaml}");
+    }
+}
+
+#[test]
+fn other_transforms_and_what_they_are_asked_for_are_refused() {
+    let refused = |properties: &str| {
+        let plan = plan(&with(properties), Some("k:1")).unwrap();
+        plan.fates
+            .into_iter()
+            .filter(|(_, fate)| matches!(fate, Fate::Refused(_)))
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    let unwrap = format!(r#""transforms.u.type": "{UNWRAP}""#);
+    let route = r#""transforms.r.type": "org.apache.kafka.connect.transforms.RegexRouter""#;
+    assert_eq!(refused(&format!(r#""transforms": "r", {route}"#)), ["transforms", "transforms.r.type"]);
+    assert_eq!(
+        refused(&format!(r#""transforms": "u,r", {unwrap}, {route}"#)),
+        ["transforms", "transforms.u.type", "transforms.r.type"]
+    );
+    for (option, value) in [
+        ("predicate", "p"),
+        ("route.by.field", "region"),
+        ("delete.tombstone.handling.mode", "all"),
+        ("add.fields", "op,op"),
+        ("delete.handling.mode", "all"),
+        ("operation.header", "true"),
+    ] {
+        let name = format!("transforms.u.{option}");
+        assert_eq!(refused(&format!(r#""transforms": "u", {unwrap}, "{name}": "{value}""#)), [name]);
+    }
+    let headers =
+        r#""transforms.u.add.headers": "op", "header.converter": "org.apache.kafka.connect.json.JsonConverter""#;
+    assert_eq!(refused(&format!(r#""transforms": "u", {unwrap}, {headers}"#)), ["header.converter"]);
 }

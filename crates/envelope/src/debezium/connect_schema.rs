@@ -4,6 +4,7 @@
 use super::json::push_string;
 use super::modes::{BinaryMode, DecimalMode, HstoreMode};
 use super::shape::{Clock, Meaning, Shape};
+use super::unwrap::{Addition, Part};
 use tidewire_change::Schema;
 
 /// Appends the schema of a message's key.
@@ -29,6 +30,70 @@ pub(super) fn push_envelope(topic: &str, schema: &Schema, shapes: &[Shape], out:
     out.extend_from_slice(b"],\"optional\":false,\"name\":");
     push_string(format!("{topic}.Envelope").as_bytes(), out);
     out.extend_from_slice(b",\"version\":2}");
+}
+
+/// Appends the schema of a row that is told alone: with the mark of deleted rows, with what is added, and whether it may lack.
+pub(super) fn push_alone(
+    topic: &str,
+    schema: &Schema,
+    shapes: &[Shape],
+    (deleted, added, optional): (bool, &[&Addition], bool),
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"{\"type\":\"struct\",\"fields\":[");
+    let columns: Vec<usize> = (0..schema.columns.len()).collect();
+    push_columns(schema, shapes, &columns, out);
+    let mut first = !shapes.iter().any(Shape::is_written);
+    let mut field = |ty: &[u8], name: &str, out: &mut Vec<u8>| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        out.extend_from_slice(ty);
+        out.extend_from_slice(b",\"field\":");
+        push_string(name.as_bytes(), out);
+        out.push(b'}');
+    };
+    if deleted {
+        field(TEXT, "__deleted", out);
+    }
+    for of in added {
+        let mut ty = Vec::new();
+        match of.part {
+            Part::Before | Part::After => {
+                if let Some(at) = schema.columns.iter().position(|column| column.name == of.field) {
+                    push_type(&shapes[at], true, &mut ty);
+                }
+            }
+            part => ty.extend_from_slice(type_of(part, &of.field)),
+        }
+        field(&ty, &of.name, out);
+    }
+    out.extend_from_slice(format!("],\"optional\":{optional},\"name\":").as_bytes());
+    push_string(format!("{topic}.Value").as_bytes(), out);
+    out.push(b'}');
+}
+
+const TEXT: &[u8] = br#"{"type":"string","optional":true"#;
+const NUMBER: &[u8] = br#"{"type":"int64","optional":true"#;
+const TEXTS: &[u8] = br#"{"type":"array","items":{"type":"string","optional":false},"optional":true"#;
+const TEXTS_BY_NAME: &[u8] =
+    br#"{"type":"map","keys":{"type":"string","optional":false},"values":{"type":"string","optional":false},"optional":true"#;
+const SNAPSHOT: &[u8] = concat!(
+    r#"{"type":"string","optional":true,"name":"io.debezium.data.Enum","version":1,"parameters":{"allowed":"#,
+    r#""true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"}"#
+)
+.as_bytes();
+
+/// The type of a field of the envelope that is added to a row, without its closing brace.
+fn type_of(part: Part, field: &str) -> &'static [u8] {
+    match (part, field) {
+        (Part::Source, "snapshot") => SNAPSHOT,
+        (Part::Source, "version" | "connector" | "name" | "db" | "sequence" | "schema" | "table" | "origin") => TEXT,
+        (Part::Transaction, "id") | (Part::Envelope, "op") => TEXT,
+        (Part::Envelope, "unavailable" | "before_unavailable") => TEXTS,
+        (Part::Envelope, "exact" | "invalid_utf8" | "before_exact" | "before_invalid_utf8") => TEXTS_BY_NAME,
+        _ => NUMBER,
+    }
 }
 
 pub(super) const SOURCE: &str = concat!(
