@@ -4,7 +4,7 @@ use super::Layout;
 use arrow_array::builder::*;
 use arrow_array::{ArrayRef, RecordBatch};
 use std::sync::Arc;
-use tidewire_change::{Datum, Error, Op, Position, Result, Row};
+use tidewire_change::{Change, Datum, Error, Op, Position, Result, Row};
 
 /// What stands beside a row's values.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,12 @@ pub struct Stamp {
     pub op: Op,
     /// Microseconds since 1970 UTC.
     pub committed_at: i64,
+}
+
+impl Stamp {
+    pub fn of(change: &Change) -> Stamp {
+        Stamp { position: change.position, op: change.op, committed_at: change.committed_at }
+    }
 }
 
 /// Turns rows into one record batch of the table's columns.

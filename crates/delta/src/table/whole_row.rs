@@ -4,14 +4,15 @@ use super::write::Incoming;
 use super::Table;
 use crate::index::{KeyMap, Place};
 use crate::key::copy_key;
+use crate::rows::Stamp;
 use std::collections::BTreeMap;
 use tidewire_change::{Change, Error, Op, Result, Row};
 use tidewire_connector::Written;
 use tidewire_flow::{resolve, Copied, Event};
 
 impl Table {
-    pub(super) fn decide_whole_rows(&mut self, changes: &[Change], written: &mut Written) -> Result<Vec<Incoming>> {
-        let Some(keys) = self.keys.as_mut() else { return Ok(Vec::new()) };
+    pub(super) fn apply_whole_rows(&mut self, changes: Vec<Change>, written: &mut Written) -> Result<()> {
+        let Some(keys) = self.keys.as_mut() else { return Ok(()) };
         // Per row (by its hash, in order of arrival) what happens to it.
         let mut order: Vec<u128> = Vec::new();
         let mut events: KeyMap<(Row, Vec<(Event, usize)>)> = KeyMap::default();
@@ -55,15 +56,19 @@ impl Table {
             for copy in resolved.copies {
                 let Some(change) = by_position.get(&copy.position).map(|i| &changes[*i]) else { continue };
                 let old = places.get(copy.number as usize).copied().filter(|place| self.is_alive(place));
-                let mut row = Incoming::of(change, copy_key(*key, copy.number), row.clone(), old);
-                row.stamp.op = match (copy.deleted, change.op) {
+                let (mut stamp, key) = (Stamp::of(change), copy_key(*key, copy.number));
+                stamp.op = match (copy.deleted, change.op) {
                     (true, _) => Op::Delete,
                     (false, op) => op,
                 };
-                incoming.push(row);
+                incoming.push(Incoming { key, row: row.clone(), stamp, old });
             }
         }
-        Ok(incoming)
+        // Each row is let go of as soon as it is a row of columns: a large one would be there twice.
+        drop((changes, events));
+        self.check_text(incoming.iter().map(|row| (&row.row, row.stamp.position)))?;
+        incoming.into_iter().for_each(|row| self.apply(row));
+        Ok(())
     }
 
     /// For each row all copies that the index knows, by number: they have no gaps.

@@ -21,13 +21,6 @@ pub(super) struct Incoming {
     pub old: Option<Place>,
 }
 
-impl Incoming {
-    pub fn of(change: &Change, key: u128, row: Row, old: Option<Place>) -> Incoming {
-        let stamp = Stamp { position: change.position, op: change.op, committed_at: change.committed_at };
-        Incoming { key, row, stamp, old }
-    }
-}
-
 impl Table {
     /// Applies a batch to what waits for the next commit. A `Malformed` error leaves everything as it was.
     pub fn write(&mut self, batch: TableBatch) -> Result<Written> {
@@ -75,92 +68,93 @@ impl Table {
         if let Some(at) = truncate {
             self.truncate(at)?;
         }
-        let incoming = match self.layout.schema.key {
-            Key::Columns(_) => self.decide(&changes, &mut written)?,
-            Key::Position => self.decide_by_position(&changes, &mut written),
-            Key::WholeRow => self.decide_whole_rows(&changes, &mut written)?,
-        };
-        // Each row is let go of as soon as it is a row of columns: a large one would be there twice.
-        drop(changes);
-        incoming.iter().try_for_each(|row| self.check_text(row))?;
-        written.applied = incoming.len() as u64;
-        incoming.into_iter().for_each(|row| self.apply(row));
+        let before = self.pending.rows;
+        match self.layout.schema.key {
+            Key::Columns(_) => self.apply_by_key(changes, &mut written)?,
+            Key::Position => self.apply_by_position(changes, &mut written)?,
+            Key::WholeRow => self.apply_whole_rows(changes, &mut written)?,
+        }
+        written.applied = self.pending.rows - before;
         if self.pending.buffer.as_ref().is_some_and(|buffer| buffer.bytes >= self.config.buffer_bytes) {
             self.flush()?;
         }
         Ok(written)
     }
 
-    /// The guard for tables with key columns.
-    fn decide(&mut self, changes: &[Change], written: &mut Written) -> Result<Vec<Incoming>> {
-        let Some(keys) = self.keys.as_mut() else { return Ok(Vec::new()) };
+    /// The guard for tables with key columns. Each row goes on by itself: a second list of all would cost more than the look at them.
+    fn apply_by_key(&mut self, changes: Vec<Change>, written: &mut Written) -> Result<()> {
+        let Some(keys) = self.keys.as_mut() else { return Ok(()) };
         let rows = changes.iter().map(|change| {
             let missing = || Error::bug(format!("a truncate stands among the changes of {}", self.layout.schema.table));
             change.key_row().ok_or_else(missing).and_then(|row| keys.key(row)).map_err(|e| e.at(change.position))
         });
         let keys = rows.collect::<Result<Vec<u128>>>()?;
         refuse_twins(&keys, &self.layout)?;
+        self.check_text(kept_rows(&changes))?;
         let found = self.lookup(&keys)?;
         let found = self.without_struck(found)?;
-        let mut incoming = Vec::with_capacity(changes.len());
         let floor = self.pending.truncate.max(self.mark.purged);
         // Changes that need columns of the row that they replace.
         let mut partial = Vec::new();
-        for ((change, key), found) in changes.iter().zip(keys).zip(found) {
+        for ((change, key), found) in changes.into_iter().zip(keys).zip(found) {
             let old = found.filter(|place| self.is_alive(place));
             if !passes(change.position, old.map(|place| place.position), floor) {
                 written.stale += 1;
                 continue;
             }
-            let (Some(row), Op::Read | Op::Create | Op::Update) = (&change.after, change.op) else {
-                let row = change.before.clone().unwrap_or_else(|| Row::from_datums([]));
-                incoming.push(Incoming::of(change, key, row, old));
-                continue;
+            let stamp = Stamp::of(&change);
+            let row = match (change.op, change.before, change.after) {
+                (Op::Read | Op::Create | Op::Update, Some(before), Some(after)) => after.completed_from(&before),
+                (Op::Read | Op::Create | Op::Update, None, Some(after)) => after,
+                (_, before, _) => {
+                    let row = before.unwrap_or_else(|| Row::from_datums([]));
+                    self.apply(Incoming { key, row, stamp, old });
+                    continue;
+                }
             };
-            let row = match &change.before {
-                Some(before) => row.completed_from(before),
-                None => row.clone(),
-            };
+            let is_whole = !row.has_unchanged();
             let live = old.filter(|place| !place.deleted);
+            let row = Incoming { key, row, stamp, old };
             match live {
-                _ if !row.has_unchanged() && !live.is_some_and(|place| self.keeps_dropped_values(place.file)) => {
-                    incoming.push(Incoming::of(change, key, row, old));
-                }
-                Some(place) if change.op == Op::Update || !row.has_unchanged() => {
-                    partial.push((Incoming::of(change, key, row, old), place));
-                }
+                _ if is_whole && !live.is_some_and(|place| self.keeps_dropped_values(place.file)) => self.apply(row),
+                Some(place) if stamp.op == Op::Update || is_whole => partial.push((row, place)),
                 _ => written.incomplete += 1,
             }
         }
-        if !partial.is_empty() {
-            let held = self.fetch(&partial)?;
-            for ((mut row, place), held) in partial.into_iter().zip(held) {
-                let held = held.ok_or_else(|| {
-                    Error::bug(format!("row {} of a file of {} isn't there", place.row, self.layout.schema.table))
-                })?;
-                row.row = complete(&row.row, &held, self.layout.schema.columns.len());
-                incoming.push(row);
-            }
+        self.apply_completed(partial)
+    }
+
+    /// Rows that need columns of those at the places, which they replace.
+    fn apply_completed(&mut self, partial: Vec<(Incoming, Place)>) -> Result<()> {
+        if partial.is_empty() {
+            return Ok(());
         }
-        Ok(incoming)
+        let held = self.fetch(&partial)?;
+        for ((mut row, place), held) in partial.into_iter().zip(held) {
+            let held = held.ok_or_else(|| {
+                Error::bug(format!("row {} of a file of {} isn't there", place.row, self.layout.schema.table))
+            })?;
+            row.row = complete(&row.row, &held, self.layout.schema.columns.len());
+            self.apply(row);
+        }
+        Ok(())
     }
 
     /// Tables without a key and without old rows: every change is a row, once.
-    fn decide_by_position(&mut self, changes: &[Change], written: &mut Written) -> Vec<Incoming> {
-        let mut incoming = Vec::with_capacity(changes.len());
-        let mut high = self.pending.high;
+    fn apply_by_position(&mut self, changes: Vec<Change>, written: &mut Written) -> Result<()> {
+        self.check_text(kept_rows(&changes))?;
         for change in changes {
-            let row = change.key_row().cloned().unwrap_or_else(|| Row::from_datums([]));
-            if !passes(change.position, Some(high), self.pending.truncate) {
+            let (stamp, high) = (Stamp::of(&change), self.pending.high);
+            let row = change.after.or(change.before).unwrap_or_else(|| Row::from_datums([]));
+            if !passes(stamp.position, Some(high), self.pending.truncate) {
                 written.stale += 1;
-            } else if change.op != Op::Delete && row.has_unchanged() {
+            } else if stamp.op != Op::Delete && row.has_unchanged() {
                 written.incomplete += 1;
             } else {
-                high = change.position;
-                incoming.push(Incoming::of(change, 0, row, None));
+                self.apply(Incoming { key: 0, row, stamp, old: None });
             }
         }
-        incoming
+        Ok(())
     }
 
     pub(super) fn lookup(&self, keys: &[u128]) -> Result<Vec<Option<Place>>> {
@@ -191,20 +185,18 @@ impl Table {
     }
 
     /// Text that isn't UTF-8 can't be stored as text; it is found before anything is changed.
-    fn check_text(&self, row: &Incoming) -> Result<()> {
-        let Some(at) = row.row.first_not_utf8() else { return Ok(()) };
+    pub(super) fn check_text<'a>(&self, mut rows: impl Iterator<Item = (&'a Row, Position)>) -> Result<()> {
+        let bad = rows.find_map(|(row, position)| Some((row.first_not_utf8()?, position)));
+        let Some((at, position)) = bad else { return Ok(()) };
         let schema = &self.layout.schema;
         let column = schema.columns.get(at).map_or("?", |column| column.name.as_str());
-        Err(Error::malformed(format!(
-            "column {column:?} of {} at {} isn't valid UTF-8",
-            schema.table, row.stamp.position
-        ))
-        .hint("Delta's strings are UTF-8; store such data as bytea, or leave the column out")
-        .on_table(&schema.table)
-        .at(row.stamp.position))
+        Err(Error::malformed(format!("column {column:?} of {} at {position} isn't valid UTF-8", schema.table))
+            .hint("Delta's strings are UTF-8; store such data as bytea, or leave the column out")
+            .on_table(&schema.table)
+            .at(position))
     }
 
-    fn apply(&mut self, row: Incoming) {
+    pub(super) fn apply(&mut self, row: Incoming) {
         if let Some(old) = row.old {
             self.strike(old);
         }
@@ -316,6 +308,11 @@ impl Table {
     pub(super) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
+}
+
+/// What is stored of each change.
+fn kept_rows(changes: &[Change]) -> impl Iterator<Item = (&Row, Position)> {
+    changes.iter().filter_map(|change| Some((change.key_row()?, change.position)))
 }
 
 /// Two changes of one key in a batch would become two rows.

@@ -23,13 +23,8 @@ pub(crate) struct Prepared {
     pub parts: Vec<Part>,
     pub messages: Vec<u8>,
     count: u32,
-    /// Of many messages; that of few is made together with what precedes them.
-    crc: Option<u32>,
     gaps: bool,
 }
-
-/// From so many bytes on it pays to put two checksums together.
-const MANY_BYTES: usize = 32 * 1024;
 
 /// Collects messages into a `Prepared`.
 pub(crate) struct Preparing {
@@ -103,8 +98,7 @@ impl Preparing {
     }
 
     pub fn finish(self) -> Prepared {
-        let crc = (self.messages.len() >= MANY_BYTES).then(|| crc32c::crc32c(&self.messages));
-        Prepared { parts: self.parts, messages: self.messages, count: self.count, crc, gaps: self.gaps }
+        Prepared { parts: self.parts, messages: self.messages, count: self.count, gaps: self.gaps }
     }
 }
 
@@ -145,10 +139,7 @@ impl Prepared {
         let bytes = head.bytes();
         let front = crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..]);
         let front = crc32c::crc32c_append(front, &out[start + HEAD..]);
-        head.crc = match self.crc {
-            Some(crc) => crc32c::crc32c_combine(front, crc, self.messages.len()),
-            None => crc32c::crc32c_append(front, &self.messages),
-        };
+        head.crc = crc32c::crc32c_append(front, &self.messages);
         out[start..start + HEAD].copy_from_slice(&head.bytes());
         head
     }
