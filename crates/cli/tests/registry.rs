@@ -12,6 +12,9 @@ over_both! {
     deleting_is_soft_first_and_then_for_good
     references_hold_what_they_refer_to
     modes_keep_writers_out_and_let_schemas_in_with_their_ids
+    what_no_subject_can_be_called_has_no_settings_either
+    ids_and_versions_end_where_clients_and_messages_do
+    a_schema_that_leads_back_to_itself_is_refused_and_blocks_nobody
 }
 
 fn subjects_versions_and_ids_answer_as_confluents_registry_does(registry: Registry) {
@@ -227,7 +230,48 @@ fn modes_keep_writers_out_and_let_schemas_in_with_their_ids(registry: Registry) 
     registry.yes("PUT", "/mode", mode("READONLY"));
     registry.no("POST", "/subjects/t/versions", Some(json!({"schema": "\"long\""})), 42205);
     registry.no("DELETE", "/subjects/t", None, 42205);
+    registry.no("PUT", "/config", Some(json!({"compatibility": "NONE"})), 42205);
+    registry.no("DELETE", "/config", None, 42205);
     assert_eq!(registry.yes("GET", "/mode/t?defaultToGlobal=true", None), json!({"mode": "READONLY"}));
     registry.yes("PUT", "/mode/t", mode("READWRITE"));
     registry.register("t", "\"long\"");
+}
+
+fn what_no_subject_can_be_called_has_no_settings_either(registry: Registry) {
+    for name in [":.c:s", ":.c:", "__GLOBAL", "__EMPTY", "a%0Ab"] {
+        registry.no("PUT", &format!("/config/{name}"), Some(json!({"compatibility": "NONE"})), 42208);
+        registry.no("PUT", &format!("/mode/{name}"), Some(json!({"mode": "READONLY"})), 42208);
+        registry.no("POST", &format!("/subjects/{name}/versions"), Some(json!({"schema": "\"int\""})), 42208);
+    }
+}
+
+fn ids_and_versions_end_where_clients_and_messages_do(registry: Registry) {
+    registry.yes("PUT", "/mode/s", Some(json!({"mode": "IMPORT"})));
+    let last = |schema: &str, id: u32, version: u32| Some(json!({"schema": schema, "id": id, "version": version}));
+    registry.no("POST", "/subjects/s/versions", last("\"int\"", 1 << 31, 1), 422);
+    registry.yes("POST", "/subjects/s/versions", last("\"int\"", (1 << 31) - 1, (1 << 31) - 1));
+    registry.yes("PUT", "/mode/s", Some(json!({"mode": "READWRITE"})));
+    assert_eq!(registry.register("t", "\"int\""), (1 << 31) - 1, "it has its id already");
+    let told = registry.no("POST", "/subjects/t/versions", Some(json!({"schema": "\"long\""})), 42205);
+    assert!(told.contains("No id is left"), "{told}");
+    assert_eq!(registry.yes("GET", "/subjects/t/versions", None), json!([1]));
+}
+
+fn a_schema_that_leads_back_to_itself_is_refused_and_blocks_nobody(registry: Registry) {
+    let json = |schema: Value| Some(json!({"schemaType": "JSON", "schema": schema.to_string()}));
+    for endless in [
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"type": "object"}, {"$ref": "#"}]}),
+        json!({"anyOf": [{"type": "object"}, {"not": {"$ref": "#"}}]}),
+        json!({"properties": {"a": {"$ref": "#/definitions/a"}},
+            "definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"oneOf": [{"$ref": "#/definitions/a"}, {}]}}}),
+    ] {
+        let told = registry.no("POST", "/subjects/s/versions", json(endless.clone()), 42201);
+        assert!(told.contains("leads back to itself"), "{told}");
+        registry.no("POST", "/compatibility/subjects/s/versions", json(endless), 42201);
+    }
+    let tree = json!({"type": "object", "properties": {"next": {"$ref": "#"}, "all": {"items": {"$ref": "#"}}}});
+    registry.yes("POST", "/subjects/s/versions", json(tree.clone()));
+    let more = json!({"type": "object", "properties": tree["properties"], "description": "a tree"});
+    registry.yes("POST", "/subjects/s/versions", json(more));
 }

@@ -2,13 +2,14 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{json, Value};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use support::connect::http;
 use support::free_port;
 use support::registry::{record, with_default, Registry};
+use tidewire_testbed::SmallDisk;
 
 over_both! {
     many_who_register_at_once_get_one_id_for_one_schema_and_no_gap
@@ -101,9 +102,15 @@ fn what_is_exported_comes_back_with_its_ids_and_settings() {
     registry.yes("POST", "/subjects/b/versions", Some(json!({"schema": "\"R\"", "references": references})));
     registry.yes("PUT", "/config/a", Some(json!({"compatibility": "FULL"})));
     registry.yes("PUT", "/config", Some(json!({"compatibility": "NONE"})));
+    registry.register("last", &record(&["y"]));
+    registry.yes("DELETE", "/subjects/last", None);
+    registry.yes("DELETE", "/subjects/last?permanent=true", None);
+    // Settings of a subject that has no schemas yet.
+    registry.yes("PUT", "/config/later", Some(json!({"compatibility": "NONE", "normalize": true})));
+    registry.yes("PUT", "/mode/later", Some(json!({"mode": "READONLY"})));
     let by_url = registry.command(&["export", "--url", &registry.url()]).is(0).out;
     let dir = registry.dir();
-    registry.command(&["export", "--data-dir", &dir]).is(2).says("in use");
+    registry.command(&["export", "--data-dir", &dir]).is(2).says("in use").says("--url");
     let schemas = registry.yes("GET", "/schemas?deleted=true", None);
     let file = registry.folder.path().join("schemas.jsonl");
     let mut other = Registry { port: registry.port, ..Registry::new() };
@@ -121,13 +128,65 @@ fn what_is_exported_comes_back_with_its_ids_and_settings() {
         assert_eq!(other.yes("GET", "/subjects/a/versions", None), json!([2]));
         assert_eq!(other.yes("GET", "/config/a", None)["compatibilityLevel"], "FULL");
         assert_eq!(other.yes("GET", "/config", None)["compatibilityLevel"], "NONE");
-        assert_eq!(other.register("c", "\"int\""), 5);
+        let later = json!({"compatibilityLevel": "NONE", "normalize": true});
+        assert_eq!(other.yes("GET", "/config/later", None), later);
+        assert_eq!(other.yes("GET", "/mode/later", None)["mode"], "READONLY");
+        assert_eq!(other.register("c", "\"int\""), 6, "no id that was given is given again");
         other.running = None;
     }
     let clash = r#"{"key":{"keytype":"SCHEMA","subject":"z","version":1},"value":{"subject":"z","version":1,"id":2,"schema":"\"long\""}}"#;
     std::fs::write(&file, clash).unwrap();
     let dir = other.dir();
     other.command(&["import", file.to_str().unwrap(), "--data-dir", &dir]).is(2).says("stands for another schema");
+}
+
+#[test]
+fn import_takes_records_in_any_order_and_takes_away_nothing_that_is_referred_to() {
+    let registry = Registry::new();
+    let (file, dir) = (registry.folder.path().join("schemas.jsonl"), registry.dir());
+    let import = |lines: &[String]| {
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        registry.command(&["import", file.to_str().unwrap(), "--data-dir", &dir])
+    };
+    let key = |subject: &str| json!({"keytype": "SCHEMA", "subject": subject, "version": 1, "magic": 1});
+    let line = |subject: &str, id: u32, schema: &str, references: Value| {
+        let value = json!({"subject": subject, "version": 1, "id": id, "schema": schema, "references": references});
+        json!({"key": key(subject), "value": value}).to_string()
+    };
+    let referring = line("user", 3, "\"R\"", json!([{"name": "R", "subject": "part", "version": 1}]));
+    let gone = json!({"key": key("part"), "value": null}).to_string();
+    // What is referred to has the higher id, as an import may give it.
+    import(&[referring.clone(), line("part", 7, &record(&["a"]), json!([]))]).is(0);
+    import(std::slice::from_ref(&gone)).is(2).says("version 1 of part would go for good").says("ids 3");
+    import(&[line("x", u32::MAX, "\"int\"", json!([]))]).is(2).says("at most 2147483647");
+    // Together they may go, and what goes and comes again is there.
+    let user_gone = json!({"key": key("user"), "value": null}).to_string();
+    import(&[gone.clone(), user_gone.clone()]).is(0);
+    import(&[gone, user_gone, referring, line("part", 9, &record(&["a"]), json!([]))]).is(0);
+    let exported = registry.command(&["export", "--data-dir", &dir]).is(0).out;
+    let ids = exported.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["value"]["id"].as_u64());
+    assert_eq!(ids.collect::<Vec<_>>(), [9, 3]);
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_refuses_changes_and_the_registry_goes_on_by_itself() {
+    let mut registry = Registry::new();
+    std::fs::create_dir(registry.dir()).unwrap();
+    let Some(disk) = SmallDisk::mount(registry.dir().as_ref(), 1 << 20) else { return };
+    registry.begin(&[], &[]);
+    registry.register("s", &record(&["a"]));
+    let ballast = disk.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![7; 2 << 20]);
+    let large = format!(r#"{{"type":"int","doc":"{}"}}"#, "x".repeat(100_000));
+    let told = registry.no("POST", "/subjects/large/versions", Some(json!({"schema": large})), 50001);
+    assert!(told.contains("No space left"), "{told}");
+    assert_eq!(registry.register("s", &record(&["a"])), 1, "what is known is answered");
+    std::fs::remove_file(&ballast).unwrap();
+    assert_eq!(registry.register("large", &large), 2);
+    registry.kill();
+    registry.begin(&[], &[]);
+    assert_eq!(registry.yes("GET", "/subjects", None), json!(["large", "s"]));
+    registry.kill();
 }
 
 #[test]
@@ -173,6 +232,13 @@ fn a_token_is_asked_for_where_one_is_set() {
     let dir = registry.folder.path().join("other").display().to_string();
     registry.command(&["--data-dir", &dir, "--listen", "0.0.0.0:0"]).is(2).says("TIDEWIRE_TOKEN");
     registry.command(&["--data-dir", &dir, "--level", "SIDEWAYS"]).is(2).says("BACKWARD_TRANSITIVE");
+    // The scheme's case means nothing.
+    assert_eq!((with("bearer t0ken"), with("basic YW55Ym9keTp0MGtlbg==")), (200, 200));
+    let taken = format!("127.0.0.1:{}", registry.port);
+    let told = registry.command(&["--data-dir", &dir, "--listen", &taken]).is(2).says("is taken").says("another port");
+    assert!(!told.err.contains("TIDEWIRE_TOKEN"), "{}", told.err);
+    std::fs::write(&dir, "").unwrap();
+    registry.command(&["--data-dir", &dir, "--listen", "127.0.0.1:0"]).is(2).says("is no folder").says("--data-dir");
 }
 
 /// `testbed/python.sh` gets the client.

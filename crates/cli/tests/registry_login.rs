@@ -52,6 +52,10 @@ fn a_registry_behind_tls_and_a_login_is_written_to_and_read_from_and_who_is_not_
     };
     check(&url, &["--ca", &ca], "t0ken").is(0);
     check(&url, &["--ca", &ca], "wrong").is(2).says("let nobody in");
+    check(&url, &["--ca", &ca, "--user", "any"], "").is(2).says("TIDEWIRE_REGISTRY_PASSWORD");
+    let words = ["registry", "export", "--url", &url, "--ca", &ca, "--user", "any"].map(str::to_string);
+    let exported = Running::start_with(words, &[("TIDEWIRE_REGISTRY_PASSWORD", "t0ken")]).end().is(0).out;
+    assert!(exported.contains("shop.public.orders-value"), "{exported}");
     check(&url, &[], "t0ken").is(2).says("from an authority that isn't trusted here").says("--ca");
     let by_address = url.replace("localhost", "127.0.0.1");
     check(&by_address, &["--ca", &ca], "t0ken").is(2).says("its certificate is refused").says("127.0.0.1");

@@ -223,18 +223,15 @@ impl Client {
 
     /// The first offset that is there and the one behind the last that is visible; none: no such partition.
     pub fn watermarks(&self, topic: &str, partition: u32) -> Result<Option<(u64, u64)>> {
+        self.watermarks_within(topic, partition, ANSWER_MS)
+    }
+
+    pub fn watermarks_within(&self, topic: &str, partition: u32, wait_ms: c_int) -> Result<Option<(u64, u64)>> {
         let name = c_name(topic)?;
         let (mut low, mut high) = (0i64, 0i64);
         // SAFETY: plain call with pointers to our own stack.
         let code = unsafe {
-            c::rd_kafka_query_watermark_offsets(
-                self.rk,
-                name.as_ptr(),
-                partition as i32,
-                &mut low,
-                &mut high,
-                ANSWER_MS,
-            )
+            c::rd_kafka_query_watermark_offsets(self.rk, name.as_ptr(), partition as i32, &mut low, &mut high, wait_ms)
         };
         match Fault::of(code) {
             None => Ok(Some((low.max(0) as u64, high.max(0) as u64))),

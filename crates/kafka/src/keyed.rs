@@ -28,6 +28,14 @@ pub struct Entry {
     writer: Option<u64>,
 }
 
+/// Why an append failed.
+#[derive(Debug)]
+pub struct NotAppended {
+    pub error: Error,
+    /// It may have happened all the same, or another process writes: `take` comes next.
+    pub is_open: bool,
+}
+
 pub struct KeyedTopic {
     config: Config,
     name: String,
@@ -46,8 +54,10 @@ const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Who is fenced waits so long for the other's first message.
 const SUCCESSOR: Duration = Duration::from_secs(2);
+/// How long one may wait for where the topic ends.
+const QUESTION_MS: i32 = 5_000;
 const INIT_MS: i32 = 15_000;
-const ABORT_MS: i32 = 5_000;
+const ABORT_MS: i32 = 2_000;
 /// What a look may hold in librdkafka.
 const LOOK_BYTES: usize = 4 << 20;
 
@@ -90,25 +100,25 @@ impl KeyedTopic {
         let broken_off = broken_off(&all, &self.messages("read_committed", None, visible)?);
         self.end = Some(end);
         if !broken_off.is_empty() {
-            self.append(&broken_off)?;
+            self.append(&broken_off).map_err(|failed| failed.error)?;
         }
         Ok(all)
     }
 
-    /// Durable when it returns. When it fails it may also have happened, and `take` comes next. Blocks.
-    pub fn append(&mut self, entries: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        let outcome = self.try_append(entries);
-        if outcome.is_err() {
+    /// Durable when it returns. Blocks.
+    pub fn append(&mut self, entries: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<(), NotAppended> {
+        // Of brokers that are away nothing was asked yet.
+        let now = self.end_now().map_err(|error| NotAppended { error, is_open: self.producer.is_none() })?;
+        self.append_behind(now, entries).map_err(|error| {
             self.producer = None;
-        }
-        outcome
+            NotAppended { error, is_open: true }
+        })
     }
 
-    fn try_append(&mut self, entries: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
+    fn append_behind(&mut self, now: u64, entries: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
         if let Some(error) = &self.overtaken {
             return Err(error.again());
         }
-        let now = self.end_now()?;
         let known = self.end.unwrap_or(0);
         let Some((producer, topic)) = &self.producer else {
             return Err(Error::unavailable(format!("the topic {} isn't taken over yet", self.name)));
@@ -236,7 +246,7 @@ impl KeyedTopic {
         let (began, name) = (Instant::now(), self.name.clone());
         let asking = self.asking()?;
         loop {
-            match asking.watermarks(&name, 0) {
+            match asking.watermarks_within(&name, 0, QUESTION_MS) {
                 Ok(Some((_, end))) => return Ok(end),
                 Err(error) if error.kind() == ErrorKind::Invalid => return Err(error),
                 Ok(None) | Err(_) if began.elapsed() < PATIENCE / 3 => std::thread::sleep(POLL / 2),

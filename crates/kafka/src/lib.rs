@@ -59,7 +59,7 @@ pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Group, Mechanism, Sasl, Tls};
 pub use format::{Codec, Debezium, Format};
 pub use group::KafkaMember;
-pub use keyed::{Entry, KeyedTopic};
+pub use keyed::{Entry, KeyedTopic, NotAppended};
 pub use names::{kafka_topic, topics_are_apart};
 pub use promised::unfit;
 pub use reader::KafkaReader;

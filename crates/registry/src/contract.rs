@@ -182,11 +182,12 @@ impl Schema {
         }
     }
 
-    /// Refuses defaults that no reader could use.
-    pub fn check_defaults(&self, budget: &mut Budget) -> Result<()> {
+    /// Refuses what no reader could use: defaults of another type, and schemas that stand for themselves alone.
+    pub fn check_use(&self, budget: &mut Budget) -> Result<()> {
         match self {
             Schema::Avro(schema) => avro::check_defaults(schema, budget),
-            Schema::Json(_) | Schema::Protobuf(_) => Ok(()),
+            Schema::Json(schema) => json_schema::check_ends(schema, budget),
+            Schema::Protobuf(_) => Ok(()),
         }
     }
 }

@@ -258,7 +258,7 @@ fn what_is_no_schema_is_refused_with_the_reason() {
 fn a_default_that_is_no_value_of_its_type_is_told() {
     let check = |of: &str, default: &str| {
         let text = record(&format!(r#"{{"name":"a","type":{of},"default":{default}}}"#));
-        schema(&text).check_defaults(&mut Budget::default()).is_ok()
+        schema(&text).check_use(&mut Budget::default()).is_ok()
     };
     for (of, default) in [
         ("\"int\"", "1"),

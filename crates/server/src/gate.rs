@@ -44,7 +44,8 @@ fn is_local_host(headers: &HeaderMap) -> bool {
 
 /// Compares all bytes, so that the time tells nothing.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(header::AUTHORIZATION).and_then(|h| h.as_bytes().strip_prefix(b"Bearer "));
+    let given = headers.get(header::AUTHORIZATION).and_then(|h| h.as_bytes().split_at_checked(7));
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer ")).map(|(_, given)| given);
     given.is_some_and(|given| {
         given.len() == token.len() && given.iter().zip(token.as_bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
     })

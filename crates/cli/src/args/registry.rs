@@ -39,9 +39,6 @@ pub struct RegistryKafka {
     /// The topic. One process writes it at a time: the latest
     #[arg(long, value_name = "TOPIC", default_value = "_schemas", requires = "kafka")]
     pub kafka_topic: String,
-    /// Copies of the topic when it is made. Without this: as the brokers are set
-    #[arg(long, value_name = "COPIES", requires = "kafka", value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub kafka_replication: Option<u16>,
     /// Encrypt the connections to Kafka
     #[arg(long, requires = "kafka")]
     pub kafka_tls: bool,
@@ -63,6 +60,26 @@ pub struct RegistryKafka {
     pub kafka_mechanism: String,
 }
 
+/// For who may have to make the topic.
+#[derive(Args, Debug)]
+pub struct RegistryMaking {
+    /// Copies of the topic when it is made. Without this: as the brokers are set
+    #[arg(long, value_name = "COPIES", requires = "kafka", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub kafka_replication: Option<u16>,
+}
+
+/// How a running registry is asked.
+#[derive(Args, Debug)]
+pub struct RegistryLogin {
+    /// With an https:// address: PEM file with the authority of its certificate; without it those of the system are trusted
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Name to log in with; the password is in the variable TIDEWIRE_REGISTRY_PASSWORD. Without it the token in TIDEWIRE_TOKEN is shown,
+    /// where there is one
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+}
+
 impl RegistryKafka {
     pub fn encrypts(&self) -> bool {
         self.kafka_tls || self.kafka_ca.is_some() || self.kafka_cert.is_some()
@@ -76,6 +93,8 @@ pub struct RegistryServe {
     pub data_dir: PathBuf,
     #[command(flatten)]
     pub kafka: RegistryKafka,
+    #[command(flatten)]
+    pub making: RegistryMaking,
     /// Address of the REST API
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     pub listen: SocketAddr,
@@ -97,9 +116,8 @@ pub struct RegistryExport {
     /// A running registry, ours or another with Confluent's API
     #[arg(long, conflicts_with = "kafka")]
     pub url: Option<String>,
-    /// With an https:// address: PEM file with the authority of its certificate; without it those of the system are trusted
-    #[arg(long, value_name = "FILE", requires = "url")]
-    pub ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub login: RegistryLogin,
 }
 
 #[derive(Args, Debug)]
@@ -111,6 +129,8 @@ pub struct RegistryImport {
     pub data_dir: PathBuf,
     #[command(flatten)]
     pub kafka: RegistryKafka,
+    #[command(flatten)]
+    pub making: RegistryMaking,
 }
 
 #[derive(Args, Debug)]
@@ -124,9 +144,8 @@ pub struct RegistryCheck {
     /// The registry
     #[arg(long, default_value = "http://127.0.0.1:8081")]
     pub url: String,
-    /// With an https:// address: PEM file with the authority of its certificate; without it those of the system are trusted
-    #[arg(long, value_name = "FILE")]
-    pub ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub login: RegistryLogin,
     /// AVRO, JSON or PROTOBUF; the file's name tells otherwise
     #[arg(long = "type", value_name = "TYPE", value_parser = ["AVRO", "JSON", "PROTOBUF"], ignore_case = true)]
     pub format: Option<String>,

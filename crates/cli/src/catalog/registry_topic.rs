@@ -4,9 +4,9 @@ use crate::args::RegistryKafka;
 use std::collections::HashMap;
 use std::time::SystemTime;
 use tidewire_change::{Error, Result};
-use tidewire_kafka::{self as kafka, Entry, KeyedTopic};
+use tidewire_kafka::{self as kafka, Entry, KeyedTopic, NotAppended};
 use tidewire_registry::state::{folded, Event};
-use tidewire_server::registry::Log;
+use tidewire_server::registry::{Log, NotKept};
 use tokio::runtime::Handle;
 
 /// The password of `--kafka-user`; not an argument, which every user of the machine could see.
@@ -22,16 +22,27 @@ pub struct RegistryTopic {
 }
 
 impl RegistryTopic {
-    /// Becomes the one that writes; blocks.
-    pub fn open(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<(RegistryTopic, Vec<Event>)> {
-        let mut topic = RegistryTopic::new(args, brokers, runtime)?;
+    /// Becomes the one that writes; blocks. `fits`: whether this process can go on with what is there; the one that writes until now isn't
+    /// stopped by one that can't. `replication`: of a topic that has to be made.
+    pub fn open(
+        args: &RegistryKafka,
+        brokers: &str,
+        replication: Option<u16>,
+        runtime: Handle,
+        fits: impl Fn(&[Event]) -> Result<()>,
+    ) -> Result<(RegistryTopic, Vec<Event>)> {
+        let mut config = config(args, brokers)?;
+        config.replication = replication;
+        let mut topic = RegistryTopic::new(args, config, runtime);
+        let there = topic.topic.read().map_err(told)?.unwrap_or_default();
+        fits(&topic.events(there)?)?;
         let events = topic.take()?;
         Ok((topic, events))
     }
 
     /// What is there, without becoming the one that writes; blocks.
     pub fn read(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<Vec<Event>> {
-        let mut topic = RegistryTopic::new(args, brokers, runtime)?;
+        let mut topic = RegistryTopic::new(args, config(args, brokers)?, runtime);
         match topic.topic.read().map_err(told)? {
             Some(entries) => topic.events(entries),
             None => {
@@ -40,9 +51,8 @@ impl RegistryTopic {
         }
     }
 
-    fn new(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<RegistryTopic> {
-        let name = args.kafka_topic.clone();
-        Ok(RegistryTopic { topic: KeyedTopic::new(config(args, brokers)?, runtime), name, keys: HashMap::new() })
+    fn new(args: &RegistryKafka, config: kafka::Config, runtime: Handle) -> RegistryTopic {
+        RegistryTopic { topic: KeyedTopic::new(config, runtime), name: args.kafka_topic.clone(), keys: HashMap::new() }
     }
 
     fn take(&mut self) -> Result<Vec<Event>> {
@@ -50,7 +60,7 @@ impl RegistryTopic {
         let events = self.events(entries)?;
         // Tells whoever wrote before that it doesn't any more.
         let highest: Vec<_> = events.iter().filter(|event| matches!(event, Event::Highest(_))).cloned().collect();
-        self.append(&highest)?;
+        self.append(&highest).map_err(|failed| failed.error)?;
         Ok(events)
     }
 
@@ -73,7 +83,7 @@ impl RegistryTopic {
 }
 
 impl Log for RegistryTopic {
-    fn append(&mut self, events: &[Event]) -> Result<()> {
+    fn append(&mut self, events: &[Event]) -> Result<(), NotKept> {
         let entries: Vec<_> = events
             .iter()
             .map(|event| {
@@ -82,7 +92,8 @@ impl Log for RegistryTopic {
                 (key, value.map(String::into_bytes))
             })
             .collect();
-        self.topic.append(&entries).map_err(told)
+        let not_kept = |failed: NotAppended| NotKept { error: told(failed.error), may_be_kept: failed.is_open };
+        self.topic.append(&entries).map_err(not_kept)
     }
 
     fn again(&mut self) -> Result<Option<Vec<Event>>> {
@@ -96,7 +107,6 @@ impl Log for RegistryTopic {
 
 fn config(args: &RegistryKafka, brokers: &str) -> Result<kafka::Config> {
     let mut config = kafka::Config::new(brokers, &args.kafka_topic, "registry");
-    config.replication = args.kafka_replication;
     config.max_message_bytes = LARGEST;
     config.compression = kafka::Compression::None;
     config.instance = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);

@@ -9,6 +9,7 @@ pub mod offsets;
 pub mod plan;
 pub mod reconcile;
 pub mod registry;
+mod registry_moving;
 pub mod replay;
 pub mod run;
 pub mod serve;

@@ -1,25 +1,25 @@
 //! `tidewire registry`: a schema registry, and what is done with one.
 
-use crate::args::{
-    Registry, RegistryCheck, RegistryCommand, RegistryExport, RegistryImport, RegistryKafka, RegistryServe,
-};
+use super::registry_moving::{export, import};
+use crate::args::{Registry, RegistryCheck, RegistryCommand, RegistryKafka, RegistryLogin, RegistryServe};
 use crate::catalog::RegistryTopic;
 use crate::exit::Answer;
 use crate::{local, signals, terminal};
 use serde_json::{json, Value};
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{Error, ErrorKind, Result};
-use tidewire_registry::state::{read_line, write_line, Event};
+use tidewire_registry::state::Event;
 use tidewire_registry::{Level, Profile};
 use tidewire_server::registry::{refused, serve, Client, Keeper};
-use tidewire_server::Address;
+use tidewire_server::{bind, Address};
 use tokio::runtime::Handle;
 
 /// The token that requests must carry; not an argument, which every user of the machine could see.
 const TOKEN: &str = "TIDEWIRE_TOKEN";
+/// The password of `--user`.
+const PASSWORD: &str = "TIDEWIRE_REGISTRY_PASSWORD";
 /// Between two looks at whether another process has taken over.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -32,8 +32,20 @@ pub async fn run(args: &Registry) -> Result<Answer> {
     }
 }
 
-fn token() -> Option<String> {
-    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// One that asks a running registry.
+pub(super) fn client(url: &str, login: &RegistryLogin) -> Result<Client> {
+    let client = match (&login.user, variable(PASSWORD)) {
+        (Some(user), Some(password)) => Client::with_user(url, Some((user.clone(), password))),
+        (Some(_), None) => {
+            return Err(Error::invalid(format!("--user has no password: set the variable {PASSWORD}")));
+        }
+        (None, _) => Client::new(url, variable(TOKEN)),
+    };
+    client?.trusting(login.ca.as_deref())
 }
 
 async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
@@ -41,18 +53,18 @@ async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
         let all: Vec<_> = Level::ALL.iter().map(|level| level.word()).collect();
         Error::invalid(format!("--level {:?} isn't known", args.level)).hint(format!("say one of {}", all.join(", ")))
     })?;
-    let keeper = open(&args.data_dir, &args.kafka, level, Profile::parse(&args.profile).unwrap_or_default()).await?;
-    let keeper = Arc::new(keeper);
-    let serving = serve(keeper.clone(), Address { address: args.listen, token: token() }).await;
-    let serving = serving.map_err(|error| match args.listen.ip().is_loopback() {
-        true => error,
-        false => error.hint(format!("set the variable {TOKEN}, or listen on 127.0.0.1 (--listen)")),
-    })?;
-    terminal::tell(&format!(
-        "schemas are taken at http://{} and kept in {}",
-        serving.address(),
-        place(&args.data_dir, &args.kafka)
-    ));
+    let profile = Profile::parse(&args.profile).unwrap_or_default();
+    let token = variable(TOKEN);
+    if !args.listen.ip().is_loopback() && token.is_none() {
+        return Err(Error::invalid(format!("the HTTP address {} can be reached from other machines", args.listen))
+            .hint(format!("set the variable {TOKEN}, or listen on 127.0.0.1 (--listen)")));
+    }
+    // First of all: one that can't answer takes nothing over.
+    let bound = bind(Address { address: args.listen, token }).await?;
+    let place = Place { folder: &args.data_dir, kafka: &args.kafka, replication: args.making.kafka_replication };
+    let keeper = Arc::new(place.open(level, profile, &[])?);
+    let serving = serve(keeper.clone(), bound);
+    terminal::tell(&format!("schemas are taken at http://{} and kept in {}", serving.address(), place.told()));
     let ended = tokio::select! {
         signal = signals::first() => signal,
         error = overtaken(keeper) => Err(error),
@@ -61,21 +73,32 @@ async fn answer_requests(args: &RegistryServe) -> Result<Answer> {
     ended.map(|()| Answer::Yes)
 }
 
-/// Where schemas are kept, for people.
-fn place(folder: &Path, kafka: &RegistryKafka) -> String {
-    match &kafka.kafka {
-        Some(brokers) => format!("the topic {} of {brokers}", kafka.kafka_topic),
-        None => folder.display().to_string(),
-    }
+/// Where schemas are kept.
+pub(super) struct Place<'a> {
+    pub folder: &'a Path,
+    pub kafka: &'a RegistryKafka,
+    pub replication: Option<u16>,
 }
 
-async fn open(folder: &Path, kafka: &RegistryKafka, level: Level, profile: Profile) -> Result<Keeper> {
-    let Some(brokers) = &kafka.kafka else { return Keeper::open(folder, level, profile) };
-    let place = place(folder, kafka);
-    tokio::task::block_in_place(|| {
-        let (topic, events) = RegistryTopic::open(kafka, brokers, Handle::current())?;
-        Keeper::new(Box::new(topic), &events, level, profile).map_err(|e| e.context(format!("while reading {place}")))
-    })
+impl Place<'_> {
+    /// For people.
+    pub fn told(&self) -> String {
+        match &self.kafka.kafka {
+            Some(brokers) => format!("the topic {} of {brokers}", self.kafka.kafka_topic),
+            None => self.folder.display().to_string(),
+        }
+    }
+
+    /// For who will import `new`: a registry that runs on the topic ends only when it can be.
+    pub fn open(&self, level: Level, profile: Profile, new: &[Event]) -> Result<Keeper> {
+        let Some(brokers) = &self.kafka.kafka else { return Keeper::open(self.folder, level, profile) };
+        let reading = |e: Error| e.context(format!("while reading {}", self.told()));
+        tokio::task::block_in_place(|| {
+            let fits = |there: &[Event]| Keeper::try_out(there, new, level, profile).map_err(reading);
+            let (topic, events) = RegistryTopic::open(self.kafka, brokers, self.replication, Handle::current(), fits)?;
+            Keeper::new(Box::new(topic), &events, level, profile).map_err(reading)
+        })
+    }
 }
 
 /// Comes back when another process keeps the schemas: from then on what this one answers may be old.
@@ -92,96 +115,12 @@ async fn overtaken(keeper: Arc<Keeper>) -> Error {
     }
 }
 
-async fn export(args: &RegistryExport) -> Result<Answer> {
-    let lines = match &args.url {
-        Some(url) => exported(&Client::new(url, token())?.trusting(args.ca.as_deref())?).await?,
-        None if args.kafka.kafka.is_some() => {
-            let brokers = args.kafka.kafka.as_deref().unwrap_or_default();
-            let read = || RegistryTopic::read(&args.kafka, brokers, Handle::current());
-            lines(&tokio::task::block_in_place(read)?)
-        }
-        None => {
-            if !args.data_dir.join("schemas.log").exists() {
-                let folder = args.data_dir.display();
-                return Err(Error::invalid(format!("there is no registry in {folder}"))
-                    .hint("say where it is with --data-dir or --url"));
-            }
-            let keeper = Keeper::open(&args.data_dir, Level::Backward, Profile::Confluent)?;
-            let events = keeper.registry().export();
-            lines(&events)
-        }
-    };
-    lines.iter().for_each(|line| println!("{line}"));
-    Ok(Answer::Yes)
-}
-
-/// One event a line, without the list's brackets.
-fn lines(events: &[Event]) -> Vec<String> {
-    let line = |event| {
-        let line = write_line(std::slice::from_ref(event));
-        line[1..line.len() - 1].to_string()
-    };
-    events.iter().map(line).collect()
-}
-
-/// Schemas and settings of a running registry. Those that others refer to have smaller ids, and come first.
-async fn exported(client: &Client) -> Result<Vec<String>> {
-    let lacking = |path: &str| Error::invalid(format!("the schema registry doesn't know {path}"));
-    let wanted = |found: Option<Value>, path: &str| found.ok_or_else(|| lacking(path));
-    let mut lines = Vec::new();
-    settings(client, None, &mut lines).await?;
-    let all = wanted(client.get("/schemas?deleted=true").await?, "/schemas")?;
-    let live = wanted(client.get("/schemas").await?, "/schemas")?;
-    let place =
-        |schema: &Value| (schema["subject"].as_str().unwrap_or_default().to_string(), schema["version"].as_u64());
-    let live: HashSet<_> = live.as_array().into_iter().flatten().map(place).collect();
-    let mut all: Vec<Value> = all.as_array().cloned().unwrap_or_default();
-    all.sort_by_key(|schema| (schema["id"].as_u64(), place(schema)));
-    let mut subjects: Vec<String> = all.iter().map(|schema| place(schema).0).collect();
-    subjects.sort();
-    subjects.dedup();
-    for subject in &subjects {
-        settings(client, Some(subject), &mut lines).await?;
-    }
-    for mut value in all {
-        let is_live = live.contains(&place(&value));
-        let key = json!({"keytype": "SCHEMA", "subject": value["subject"], "version": value["version"], "magic": 1});
-        value["deleted"] = json!(!is_live);
-        lines.push(json!({"key": key, "value": value}).to_string());
-    }
-    Ok(lines)
-}
-
-async fn settings(client: &Client, subject: Option<&str>, lines: &mut Vec<String>) -> Result<()> {
-    for (kind, path) in [("CONFIG", "/config"), ("MODE", "/mode")] {
-        let path = subject.map_or(path.to_string(), |subject| format!("{path}/{}", Client::part(subject)));
-        if let Some(value) = client.get(&path).await? {
-            let key = json!({"keytype": kind, "subject": subject, "magic": 0});
-            lines.push(json!({"key": key, "value": value}).to_string());
-        }
-    }
-    Ok(())
-}
-
-async fn import(args: &RegistryImport) -> Result<Answer> {
-    let text = local::text_or_input(&args.file)?;
-    let mut events = Vec::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let of_line = |e: Error| e.context(format!("in line {} of {}", at + 1, args.file.display()));
-        events.extend(read_line(line).map_err(of_line)?);
-    }
-    let keeper = open(&args.data_dir, &args.kafka, Level::Backward, Profile::Confluent).await?;
-    let count = tokio::task::block_in_place(|| keeper.import(&events))?;
-    terminal::tell(&format!("{count} records are in {}", place(&args.data_dir, &args.kafka)));
-    Ok(Answer::Yes)
-}
-
 async fn check(args: &RegistryCheck) -> Result<Answer> {
     let format = format_of(args)?;
     let references: Vec<Value> = args.reference.iter().map(|text| reference(text)).collect::<Result<_>>()?;
     let body = json!({"schema": local::text_or_input(&args.file)?, "schemaType": format, "references": references});
     let path = format!("/compatibility/subjects/{}/versions?verbose=true", Client::part(&args.subject));
-    let client = Client::new(&args.url, token())?.trusting(args.ca.as_deref())?;
+    let client = client(&args.url, &args.login)?;
     let (status, answer) = client.ask("POST", &path, Some(&body)).await?;
     let is_compatible = match (status, answer["is_compatible"].as_bool()) {
         (200, Some(is)) => is,

@@ -2,12 +2,14 @@
 
 mod array;
 mod compare;
+mod ends;
 mod limits;
 mod object;
 mod parts;
 mod valid;
 
 pub use compare::compare;
+pub use ends::check_ends;
 
 use crate::json::{self, Json};
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
 //! Registering: what is new, whether it may be, and which id it gets.
 
+use super::event::HIGHEST;
 use super::look::Asked;
 use super::{Against, Answer, Event, Found, Mode, Record, Reference, Refusal, Registry, Stored, Version};
 use crate::bounds::Budget;
@@ -31,18 +32,13 @@ const TOLD: usize = 20;
 impl Registry {
     /// Plans a registration. `normalize`: order that means nothing makes no new schema.
     pub fn register(&self, subject: &str, draft: &Draft, normalize: bool) -> Answer<Registered> {
-        is_subject(subject)?;
-        self.may_register(subject, draft)?;
-        let is_import = draft.id.is_some();
-        let new = self.understood(draft, normalize || self.normalizes(subject))?;
-        if let Some(held) = self.held(subject, &new, normalize, false) {
-            if draft.id.is_none_or(|id| id == held.id) && draft.version.is_none_or(|version| version == held.number) {
-                return Ok(Registered { id: held.id, version: held.number, event: None });
-            }
+        let (new, known) = self.known(subject, draft, normalize)?;
+        if let Some(known) = known {
+            return Ok(known);
         }
         let mut budget = Budget::default();
-        if !is_import {
-            new.schema.check_defaults(&mut budget).map_err(Refusal::invalid_schema)?;
+        if draft.id.is_none() {
+            new.schema.check_use(&mut budget).map_err(Refusal::invalid_schema)?;
             self.is_compatible(subject, &new, &mut budget)?;
         }
         let id = self.id_for(&new, draft.id)?;
@@ -54,6 +50,23 @@ impl Registry {
         let (subject, references) = (subject.to_string(), new.references);
         let record = Record { subject, version, id, format: new.format, text, references, is_deleted: false };
         Ok(Registered { id, version, event: Some(Event::Schema(record)) })
+    }
+
+    /// What is registered already: nobody needs to be asked to keep it.
+    pub fn registered(&self, subject: &str, draft: &Draft, normalize: bool) -> Option<Registered> {
+        self.known(subject, draft, normalize).ok()?.1
+    }
+
+    fn known(&self, subject: &str, draft: &Draft, normalize: bool) -> Answer<(Stored, Option<Registered>)> {
+        is_subject(subject)?;
+        self.may_register(subject, draft)?;
+        let new = self.understood(draft, normalize || self.normalizes(subject))?;
+        let is_wanted = |held: &&Version| {
+            draft.id.is_none_or(|id| id == held.id) && draft.version.is_none_or(|version| version == held.number)
+        };
+        let held = self.held(subject, &new, normalize, false).filter(is_wanted);
+        let known = held.map(|held| Registered { id: held.id, version: held.number, event: None });
+        Ok((new, known))
     }
 
     fn may_register(&self, subject: &str, draft: &Draft) -> Answer<()> {
@@ -109,7 +122,7 @@ impl Registry {
 
     fn id_for(&self, new: &Stored, wanted: Option<u32>) -> Answer<u32> {
         let known = self.ids.get(&new.key).copied();
-        let Some(wanted) = wanted else { return Ok(known.unwrap_or(self.highest + 1)) };
+        let Some(wanted) = wanted else { return known.map_or_else(|| above(self.highest, "id"), Ok) };
         match self.schemas.get(&wanted) {
             Some(held) if held.key != new.key => {
                 Err(Refusal::new(42207, format!("Overwrite new schema with id {wanted} is not permitted.")))
@@ -120,8 +133,10 @@ impl Registry {
 
     fn version_for(&self, subject: &str, wanted: Option<u32>, id: u32) -> Answer<u32> {
         let versions = self.versions(subject);
-        let next = versions.last().map_or(1, |version| version.number + 1);
-        let wanted = wanted.unwrap_or(next);
+        let wanted = match wanted {
+            Some(wanted) => wanted,
+            None => above(versions.last().map_or(0, |version| version.number), "version")?,
+        };
         match versions.iter().find(|held| held.number == wanted) {
             Some(held) if held.id != id => Err(Refusal::not_permitted(format!(
                 "Subject {subject} has another schema as its version {wanted}: delete that one first"
@@ -164,8 +179,9 @@ impl Registry {
         let mut all = Vec::new();
         for version in versions {
             let Some(old) = self.schemas.get(&version.id) else { continue };
-            let found = level.differences(new, &old.schema, self.profile, budget).map_err(Refusal::invalid_schema)?;
             let version = version.number;
+            let found = level.differences(new, &old.schema, self.profile, budget);
+            let found = found.map_err(|e| Refusal::invalid_schema(e.context(format!("beside version {version}"))))?;
             all.extend(found.into_iter().map(|(reader_is_new, difference)| Against {
                 version,
                 reader_is_new,
@@ -189,7 +205,7 @@ impl Registry {
         };
         let new = self.understood(draft, normalize || self.normalizes(subject))?;
         let mut budget = Budget::default();
-        new.schema.check_defaults(&mut budget).map_err(Refusal::invalid_schema)?;
+        new.schema.check_use(&mut budget).map_err(Refusal::invalid_schema)?;
         self.differences(level, &new.schema, &versions, &mut budget)
     }
 
@@ -204,7 +220,13 @@ impl Registry {
     }
 }
 
-fn is_subject(subject: &str) -> Answer<()> {
+/// The next number. Clients and messages hold 31 bits of it.
+fn above(highest: u32, what: &str) -> Answer<u32> {
+    let next = highest.checked_add(1).filter(|next| *next <= HIGHEST);
+    next.ok_or_else(|| Refusal::not_permitted(format!("No {what} is left: {highest} was given")))
+}
+
+pub(super) fn is_subject(subject: &str) -> Answer<()> {
     let why = if subject.is_empty() || subject.chars().any(char::is_control) {
         "is empty, or holds control characters"
     } else if subject.starts_with(":.") {

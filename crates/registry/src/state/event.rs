@@ -145,9 +145,12 @@ fn number(key: &str, value: u32) -> (String, Json) {
     (key.to_string(), Json::Number(value.to_string().into()))
 }
 
+/// The highest id and version that clients and messages can hold.
+pub const HIGHEST: u32 = i32::MAX.unsigned_abs();
+
 fn whole(json: &Json, key: &str) -> Option<u32> {
     match json.get(key) {
-        Some(Json::Number(digits)) => digits.parse().ok(),
+        Some(Json::Number(digits)) => digits.parse().ok().filter(|number| *number <= HIGHEST),
         _ => None,
     }
 }
@@ -171,6 +174,10 @@ impl Record {
 
     fn read(value: &Json) -> Result<Record> {
         let lacking = |key: &str| Error::invalid(format!("a schema's record lacks `{key}`"));
+        let number = |json: &Json, key: &str| {
+            let wrong = || Error::invalid(format!("a schema's record lacks `{key}`, a number of at most {HIGHEST}"));
+            whole(json, key).ok_or_else(wrong)
+        };
         let wanted =
             |json: &Json, key: &str| json.get(key).and_then(Json::text).map(str::to_string).ok_or_else(|| lacking(key));
         let subject = wanted(value, "subject")?;
@@ -184,7 +191,7 @@ impl Record {
             Ok(Reference {
                 name: wanted(json, "name")?,
                 subject: wanted(json, "subject")?,
-                version: whole(json, "version").ok_or_else(|| lacking("version"))?,
+                version: number(json, "version")?,
             })
         };
         for kept_by_others in ["metadata", "ruleSet"] {
@@ -194,8 +201,8 @@ impl Record {
         }
         Ok(Record {
             subject,
-            version: whole(value, "version").ok_or_else(|| lacking("version"))?,
-            id: whole(value, "id").ok_or_else(|| lacking("id"))?,
+            version: number(value, "version")?,
+            id: number(value, "id")?,
             format: Format::parse(format).ok_or_else(|| unknown("type of schema", format))?,
             text: wanted(value, "schema")?,
             references: references.iter().map(reference).collect::<Result<_>>()?,
@@ -297,34 +304,11 @@ impl Registry {
         };
         found.extend(config(None, &self.of_all));
         self.of_subjects.iter().for_each(|(subject, of)| found.extend(config(Some(subject), of)));
-        found.extend(in_order(self.records().collect()).into_iter().map(Event::Schema));
+        found.extend(in_order(self.records().collect(), |_| false).into_iter().map(Event::Schema));
         if self.schemas.keys().next_back().is_none_or(|last| *last < self.highest) && self.highest > 0 {
             found.push(Event::Highest(self.highest));
         }
         found
-    }
-
-    /// The same once more, to try a change on.
-    pub fn twin(&self) -> Result<Registry> {
-        let mut twin = Registry::new(self.level, self.profile);
-        self.export().iter().try_for_each(|event| twin.apply(event))?;
-        Ok(twin)
-    }
-
-    /// Applies an event that comes from elsewhere. `Invalid`: it would change what an id or a version stands for.
-    pub fn import(&mut self, event: &Event) -> Result<()> {
-        if let Event::Schema(record) = event {
-            let held = self.versions(&record.subject).iter().find(|held| held.number == record.version);
-            if let Some(held) = held.filter(|held| held.id != record.id) {
-                let (subject, version) = (&record.subject, record.version);
-                return Err(Error::invalid(format!(
-                    "{subject} has a version {version} already, with the id {}",
-                    held.id
-                ))
-                .hint("import into an empty registry, or delete that subject first"));
-            }
-        }
-        self.apply(event)
     }
 
     fn records(&self) -> impl Iterator<Item = Record> + '_ {

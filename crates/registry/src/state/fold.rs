@@ -1,7 +1,7 @@
 //! Events of a log that Kafka compacts: of each key the last is there, perhaps also earlier ones, and what a schema refers to may stand
 //! behind it.
 
-use super::{Event, Record};
+use super::{Event, Record, Reference};
 use std::collections::{BTreeMap, HashSet};
 
 /// What they come to, in an order in which each can be applied to an empty registry.
@@ -32,20 +32,21 @@ pub fn folded(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         }
     }
     let mut found: Vec<Event> = settings.into_values().collect();
-    found.extend(in_order(records.into_values().collect()).into_iter().map(Event::Schema));
+    found.extend(in_order(records.into_values().collect(), |_| false).into_iter().map(Event::Schema));
     found.push(Event::Highest(highest));
     found
 }
 
-/// What is referred to comes first. It has the smaller id, unless it was imported.
-pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Record> {
+/// What is referred to comes first. It has the smaller id, unless it was imported. `is_there`: what stands elsewhere.
+pub(super) fn in_order(mut records: Vec<Record>, is_there: impl Fn(&Reference) -> bool) -> Vec<Record> {
     let (mut found, mut done) = (Vec::with_capacity(records.len()), HashSet::new());
     records.sort_by(|a, b| (a.id, &a.subject, a.version).cmp(&(b.id, &b.subject, b.version)));
     // Nothing refers to what is gone for good: every round takes some.
     while !records.is_empty() {
         let before = records.len();
         records.retain(|record| {
-            let is_ready = record.references.iter().all(|of| done.contains(&(of.subject.clone(), of.version)));
+            let is_ready =
+                record.references.iter().all(|of| done.contains(&(of.subject.clone(), of.version)) || is_there(of));
             if is_ready {
                 done.insert((record.subject.clone(), record.version));
                 found.push(record.clone());

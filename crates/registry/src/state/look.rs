@@ -151,7 +151,7 @@ impl Stored {
             ("resolved", Schema::Avro(schema)) => Ok(crate::avro::print_whole(schema)),
             (form, schema) => {
                 let format = schema.format().word();
-                Err(Refusal::new(422, format!("a schema of the type {format} can't be told in the form {form:?}")))
+                Err(Refusal::new(42201, format!("a schema of the type {format} can't be told in the form {form:?}")))
             }
         }
     }

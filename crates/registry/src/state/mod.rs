@@ -5,6 +5,7 @@ mod change;
 mod delete;
 mod event;
 mod fold;
+mod import;
 mod look;
 mod refusal;
 mod settings;

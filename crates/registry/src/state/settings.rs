@@ -1,5 +1,6 @@
 //! Levels and modes, of all subjects and of single ones.
 
+use super::change::is_subject;
 use super::{Answer, Event, Refusal, Registry};
 use crate::contract::Level;
 
@@ -67,6 +68,17 @@ impl Registry {
         }
     }
 
+    /// A level, of a subject or of all.
+    fn may_set(&self, subject: Option<&str>) -> Answer<()> {
+        match (subject, self.of_all.mode) {
+            (Some(subject), _) => self.may_change(subject),
+            (None, Some(Mode::ReadOnly | Mode::ReadOnlyOverride)) => {
+                Err(Refusal::not_permitted("All subjects are in read-only mode"))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
     /// The level and whether schemas are normalized. `fall_back`: those of all where the subject has none.
     pub fn config(&self, subject: Option<&str>, fall_back: bool) -> Answer<(Level, Option<bool>)> {
         let own = subject.map_or(Some(&self.of_all), |subject| self.of_subjects.get(subject));
@@ -85,9 +97,8 @@ impl Registry {
 
     /// What isn't given stays as it is.
     pub fn set_config(&self, subject: Option<&str>, level: Option<&str>, normalize: Option<bool>) -> Answer<Event> {
-        if let Some(subject) = subject {
-            self.may_change(subject)?;
-        }
+        subject.map_or(Ok(()), is_subject)?;
+        self.may_set(subject)?;
         let wrong = |word: &str| {
             let all: Vec<_> = Level::ALL.iter().map(|level| level.word()).collect();
             Refusal::new(42203, format!("Invalid compatibility level {word:?}. Valid values are {}", all.join(", ")))
@@ -105,9 +116,9 @@ impl Registry {
     /// The level that there was.
     pub fn delete_config(&self, subject: Option<&str>) -> Answer<(Level, Event)> {
         let event = Event::Config { subject: subject.map(str::to_string), level: None, normalize: None };
+        self.may_set(subject)?;
         match subject {
             Some(subject) => {
-                self.may_change(subject)?;
                 let (level, _) = self.config(Some(subject), false).map_err(|_| Refusal::no_subject(subject))?;
                 Ok((level, event))
             }
@@ -127,6 +138,7 @@ impl Registry {
     }
 
     pub fn set_mode(&self, subject: Option<&str>, word: &str, force: bool) -> Answer<Event> {
+        subject.map_or(Ok(()), is_subject)?;
         let mode = Mode::parse(word).filter(|mode| subject.is_none() || *mode != Mode::ReadOnlyOverride);
         let mode = mode.ok_or_else(|| {
             let all: Vec<_> = Mode::ALL.iter().map(|mode| mode.word()).collect();

@@ -44,7 +44,8 @@ impl Client {
             _ => return Err(wrong("doesn't begin with http:// or https://")),
         };
         if rest.contains('@') {
-            return Err(wrong("holds a password").hint("give it in the variable TIDEWIRE_TOKEN"));
+            return Err(wrong("holds a password")
+                .hint("give it by the variable TIDEWIRE_TOKEN or with --user; a pipeline has `user` and `password`"));
         }
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let with_port = host.rsplit_once(':').filter(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
@@ -165,7 +166,7 @@ pub fn refused(status: u16, body: &Value) -> Error {
     let message: String = message.chars().take(2000).collect();
     match status {
         401 | 403 => Error::invalid(format!("the schema registry let nobody in: {message}")).hint(
-            "give its token in the variable TIDEWIRE_TOKEN, or correct it; a pipeline has user and password beside the url of its `registry`",
+            "give its token in the variable TIDEWIRE_TOKEN, or a login by --user, or correct them; a pipeline has user and password beside the url of its `registry`",
         ),
         400..=499 => Error::invalid(format!("the schema registry refused it ({status}): {message}")),
         status => Error::unavailable(format!("the schema registry answered with {status}: {message}")),

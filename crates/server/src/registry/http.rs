@@ -4,14 +4,13 @@ use super::answers;
 use super::keeper::Keeper;
 use super::routes::Request as Asked;
 use crate::gate::{Gate, BODY_BYTES};
-use crate::serve::{begin, bind, Address, Serving};
+use crate::serve::{begin, Bound, Serving};
 use axum::extract::{Request, State};
 use axum::http::{header, HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::Router;
 use serde_json::Value;
 use std::sync::Arc;
-use tidewire_change::Result;
 use tidewire_registry::base64;
 use tidewire_registry::state::{Answer, Refusal};
 
@@ -22,10 +21,9 @@ struct Door {
     keeper: Arc<Keeper>,
 }
 
-/// Starts to answer for the registry. `Invalid` when the address is taken, isn't this machine's, or lacks a token.
-pub async fn serve(keeper: Arc<Keeper>, at: Address) -> Result<Serving> {
-    let app = move |gate| Router::new().fallback(answer).with_state(Arc::new(Door { gate, keeper }));
-    Ok(begin(bind(at).await?, app))
+/// Starts to answer for the registry.
+pub fn serve(keeper: Arc<Keeper>, bound: Bound) -> Serving {
+    begin(bound, move |gate| Router::new().fallback(answer).with_state(Arc::new(Door { gate, keeper })))
 }
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
@@ -73,7 +71,8 @@ impl Door {
 /// Clients of registries know user and password: the password is the token.
 fn with_token(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
-    let basic = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Basic "));
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+    let basic = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic")).map(|(_, pair)| pair.trim_start());
     let pair = basic.and_then(base64::decode).and_then(|pair| String::from_utf8(pair).ok());
     let token = pair.as_deref().and_then(|pair| pair.split_once(':')).map(|(_, token)| format!("Bearer {token}"));
     if let Some(token) = token.and_then(|token| HeaderValue::from_str(&token).ok()) {

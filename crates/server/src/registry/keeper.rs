@@ -3,20 +3,29 @@
 use super::store::Store;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::time::Instant;
 use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_registry::state::{Answer, Event, Refusal, Registry};
 use tidewire_registry::{Level, Profile};
 
 /// Keeps a registry's changes: a file, or a topic.
 pub trait Log: Send {
-    /// Durable when it returns. When it fails it may also have happened, or a part of it.
-    fn append(&mut self, events: &[Event]) -> Result<()>;
+    /// Durable when it returns.
+    fn append(&mut self, events: &[Event]) -> Result<(), NotKept>;
 
-    /// Behind an append that failed: everything that is there now; none: nothing that wasn't there before it.
+    /// Behind an append that may be kept: everything that is there now; none: nothing that wasn't there before it.
     fn again(&mut self) -> Result<Option<Vec<Event>>>;
 
     /// Looked at now and then. `Invalid`: it is another process's now, and this one must not answer any more.
     fn look(&mut self) -> Result<()>;
+}
+
+/// Why an append failed.
+#[derive(Debug)]
+pub struct NotKept {
+    pub error: Error,
+    /// It may be there all the same, or a part of it; or somebody else's.
+    pub may_be_kept: bool,
 }
 
 pub struct Keeper {
@@ -30,6 +39,8 @@ struct Kept {
     log: Box<dyn Log>,
     /// An append failed, and what came of it isn't known.
     is_unsure: bool,
+    /// When nobody answered last: who has waited meanwhile needn't find out by itself.
+    failed: Option<(Instant, Error)>,
 }
 
 enum Stopped {
@@ -48,7 +59,12 @@ impl Keeper {
     /// `events`: what is there.
     pub fn new(log: Box<dyn Log>, events: &[Event], level: Level, profile: Profile) -> Result<Keeper> {
         let registry = RwLock::new(built(events, level, profile)?);
-        Ok(Keeper { registry, kept: Mutex::new(Kept { log, is_unsure: false }), level, profile })
+        Ok(Keeper { registry, kept: Mutex::new(Kept { log, is_unsure: false, failed: None }), level, profile })
+    }
+
+    /// Whether a registry can begin with the events that are there, and would take others. For who can still let everything be.
+    pub fn try_out(there: &[Event], new: &[Event], level: Level, profile: Profile) -> Result<()> {
+        built(there, level, profile)?.import(new).map(|_| ())
     }
 
     pub fn registry(&self) -> RwLockReadGuard<'_, Registry> {
@@ -62,8 +78,8 @@ impl Keeper {
     /// `Invalid`: another process has taken over. A change that is being kept isn't waited for.
     pub fn look(&self) -> Result<()> {
         match self.kept.try_lock() {
-            Ok(mut kept) => kept.log.look(),
-            Err(TryLockError::Poisoned(kept)) => kept.into_inner().log.look(),
+            Ok(mut kept) => kept.look(),
+            Err(TryLockError::Poisoned(kept)) => kept.into_inner().look(),
             Err(TryLockError::WouldBlock) => Ok(()),
         }
     }
@@ -71,22 +87,36 @@ impl Keeper {
     /// Plans a change with all changes before it done, keeps its events, and then lets them be seen. When it isn't known whether they
     /// are kept, it is looked up, and the change is planned once more.
     pub fn change<T>(&self, plan: impl Fn(&Registry) -> Answer<(T, Vec<Event>)>) -> Answer<T> {
+        let began = Instant::now();
         let mut kept = self.kept();
-        let not_kept = |error: Error| fault(50001, "Error in the backend data store", &error);
-        self.look_up(&mut kept).map_err(not_kept)?;
-        let error = match self.attempt(&mut kept, &plan) {
-            Ok(told) => return Ok(told),
-            Err(Stopped::Refused(refusal)) => return Err(refusal),
+        let meanwhile = kept.failed.as_ref().filter(|(at, _)| *at > began).map(|(_, error)| error.again());
+        let outcome = match meanwhile {
+            Some(error) => Err(Stopped::NotKept(error)),
+            None => {
+                let outcome = self.attempts(&mut kept, &plan);
+                if let Err(Stopped::NotKept(error)) = &outcome {
+                    kept.failed = Some((Instant::now(), error.again()));
+                }
+                outcome
+            }
+        };
+        outcome.map_err(|stopped| match stopped {
+            Stopped::Refused(refusal) => refusal,
+            Stopped::NotKept(error) => fault(50001, "Error in the backend data store", &error),
+        })
+    }
+
+    fn attempts<T>(&self, kept: &mut Kept, plan: &impl Fn(&Registry) -> Answer<(T, Vec<Event>)>) -> Result<T, Stopped> {
+        self.look_up(kept).map_err(Stopped::NotKept)?;
+        let error = match self.attempt(kept, plan) {
             Err(Stopped::NotKept(error)) => error,
+            answered => return answered,
         };
         let may_go_otherwise = error.kind() == ErrorKind::Unavailable;
-        match self.look_up(&mut kept) {
-            Ok(true) if may_go_otherwise => self.attempt(&mut kept, &plan).map_err(|stopped| match stopped {
-                Stopped::Refused(refusal) => refusal,
-                Stopped::NotKept(error) => not_kept(error),
-            }),
-            Err(later) if later.kind() == ErrorKind::Invalid => Err(not_kept(later)),
-            _ => Err(not_kept(error)),
+        match self.look_up(kept) {
+            Ok(true) if may_go_otherwise => self.attempt(kept, plan),
+            Err(later) if later.kind() == ErrorKind::Invalid => Err(Stopped::NotKept(later)),
+            _ => Err(Stopped::NotKept(error)),
         }
     }
 
@@ -118,27 +148,28 @@ impl Keeper {
         Ok(events.is_some())
     }
 
-    /// Takes events as they were exported: their ids and versions stay. Returns how many there were.
+    /// Takes events as they were exported: their ids and versions stay. Returns how many are kept of them.
     pub fn import(&self, events: &[Event]) -> Result<usize> {
         let mut kept = self.kept();
         self.look_up(&mut kept)?;
         let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
-        // First on the side: what doesn't fit is refused before anything is kept.
-        let mut trial = registry.twin()?;
-        for event in events {
-            trial.import(event)?;
-        }
-        kept.append(events)?;
-        *registry = trial;
-        Ok(events.len())
+        let (behind, new) = registry.import(events)?;
+        kept.append(&new)?;
+        *registry = behind;
+        Ok(new.len())
     }
 }
 
 impl Kept {
     fn append(&mut self, events: &[Event]) -> Result<()> {
-        let kept = self.log.append(events);
-        self.is_unsure = kept.is_err();
-        kept
+        self.log.append(events).map_err(|failed| {
+            self.is_unsure = failed.may_be_kept;
+            failed.error
+        })
+    }
+
+    fn look(&mut self) -> Result<()> {
+        self.log.look().inspect_err(|error| self.failed = Some((Instant::now(), error.again())))
     }
 }
 

@@ -11,4 +11,4 @@ mod tls;
 
 pub use client::{refused, Client};
 pub use http::serve;
-pub use keeper::{Keeper, Log};
+pub use keeper::{Keeper, Log, NotKept};

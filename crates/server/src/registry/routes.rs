@@ -4,7 +4,7 @@ use super::keeper::Keeper;
 use super::{answers, body};
 use crate::address::{decoded, segments};
 use serde_json::{json, Value};
-use tidewire_registry::state::{Answer, Asked, Found, Listing, Refusal, Registered};
+use tidewire_registry::state::{write_line, Answer, Asked, Found, Listing, Refusal, Registered};
 use tidewire_registry::Format;
 
 pub struct Request<'a> {
@@ -17,6 +17,7 @@ pub struct Request<'a> {
 /// The methods that a path takes; none: there is no such path.
 fn methods(path: &[&str]) -> &'static [&'static str] {
     match path {
+        ["tidewire", "export"] => &["GET"],
         [] | ["contexts"] | ["subjects"] | ["schemas"] | ["schemas", "types"] | ["schemas", "ids", _] => &["GET"],
         ["schemas", "guids", _] => &["GET"],
         ["schemas", "ids", _, "schema" | "subjects" | "versions"] => &["GET"],
@@ -47,6 +48,7 @@ impl Request<'_> {
             ["subjects", subject] => self.of_subject(keeper, method, subject),
             ["subjects", subject, "versions", rest @ ..] => self.of_versions(keeper, method, subject, rest),
             ["schemas", "ids", id, rest @ ..] => self.of_id(keeper, id, rest),
+            ["tidewire", "export"] => Ok(Value::String(write_line(&keeper.registry().export()))),
             ["schemas", "guids", guid] => {
                 let registry = keeper.registry();
                 let stored = registry.schema_of_guid(guid)?;
@@ -101,11 +103,16 @@ impl Request<'_> {
     fn register(&self, keeper: &Keeper, subject: &str) -> Answer<Value> {
         let draft = body::draft(self.body)?;
         let normalize = self.flag("normalize")?;
+        // Who asks for what is there already waits for no other's change.
+        let known = keeper.registry().registered(subject, &draft, normalize);
         let register = |registry: &tidewire_registry::state::Registry| {
             let Registered { id, version, event } = registry.register(subject, &draft, normalize)?;
             Ok(((id, version), event.into_iter().collect()))
         };
-        let (id, version) = keeper.change(register)?;
+        let (id, version) = match known {
+            Some(known) => (known.id, known.version),
+            None => keeper.change(register)?,
+        };
         // Clients take a text that stands here for the one that they sent, in whatever form that was.
         let registry = keeper.registry();
         let guid = registry.schema(id).ok().map(|stored| &stored.guid);

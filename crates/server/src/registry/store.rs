@@ -1,17 +1,19 @@
 //! The file of a registry: one line for each change, with its checksum, durable before the change is answered.
 
-use super::keeper::Log;
+use super::keeper::{Log, NotKept};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use tidewire_change::{Error, Result};
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_registry::state::{read_line, write_line, Event};
 
 pub struct Store {
     file: File,
     path: PathBuf,
-    /// A write failed: what is in the file behind the last good line isn't known.
+    /// Where the last good line ends.
+    end: u64,
+    /// A write failed: what is in the file behind that isn't known.
     is_broken: bool,
     /// One process owns the folder; the system gives the lock back when it dies.
     _lock: File,
@@ -26,10 +28,10 @@ struct Read {
 impl Store {
     /// Makes the folder where it is missing. `Invalid`: another process owns it, or the file is damaged.
     pub fn open(folder: &Path) -> Result<(Store, Vec<Event>)> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| Error::io(e, folder.display()))?;
+        make(folder)?;
         let lock = lock(folder)?;
         let path = folder.join("schemas.log");
-        let io = |e| Error::io(e, path.display());
+        let io = |e| owned(e, &path);
         let mut options = OpenOptions::new();
         let mut file =
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
@@ -44,30 +46,60 @@ impl Store {
         }
         file.seek(SeekFrom::Start(read.end as u64)).map_err(io)?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::io(e, folder.display()))?;
-        Ok((Store { file, path, is_broken: false, _lock: lock }, read.events))
+        Ok((Store { file, path, end: read.end as u64, is_broken: false, _lock: lock }, read.events))
+    }
+
+    /// Cuts off what a write has left that failed.
+    fn mend(&mut self) -> Result<()> {
+        if self.is_broken {
+            let cut = self.file.set_len(self.end).and_then(|()| self.file.seek(SeekFrom::Start(self.end)));
+            cut.and_then(|_| self.file.sync_all()).map_err(|e| Error::io(e, self.path.display()))?;
+            self.is_broken = false;
+        }
+        Ok(())
+    }
+}
+
+fn make(folder: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    match made {
+        Err(_) if folder.exists() && !folder.is_dir() => {
+            Err(Error::invalid(format!("{} is no folder", folder.display()))
+                .hint("name a folder with --data-dir: it is made where there is none"))
+        }
+        made => made.map_err(|e| owned(e, folder)),
+    }
+}
+
+/// An error of a file that must be this user's to write.
+fn owned(error: std::io::Error, path: &Path) -> Error {
+    let error = Error::io(error, path.display());
+    match error.kind() {
+        ErrorKind::Invalid => error
+            .hint("this user must be able to write there: give it the rights, or name another folder with --data-dir"),
+        _ => error,
     }
 }
 
 impl Log for Store {
     /// All of them or none.
-    fn append(&mut self, events: &[Event]) -> Result<()> {
-        if self.is_broken {
-            return Err(Error::unavailable(format!("{} could not be written before", self.path.display()))
-                .hint("see to the disk, then start the registry anew"));
-        }
+    fn append(&mut self, events: &[Event]) -> Result<(), NotKept> {
+        let unsure = |error: Error| NotKept { error, may_be_kept: true };
+        self.mend().map_err(unsure)?;
         let line = write_line(events);
         let line = format!("{:08x} {line}\n", crc32c::crc32c(line.as_bytes()));
         self.is_broken = true;
         self.file
             .write_all(line.as_bytes())
             .and_then(|()| self.file.sync_data())
-            .map_err(|e| Error::io(e, self.path.display()))?;
+            .map_err(|e| unsure(Error::io(e, self.path.display())))?;
         self.is_broken = false;
+        self.end += line.len() as u64;
         Ok(())
     }
 
     fn again(&mut self) -> Result<Option<Vec<Event>>> {
-        Ok(None)
+        self.mend().map(|()| None)
     }
 
     /// The lock on the folder keeps others out.
@@ -78,13 +110,13 @@ impl Log for Store {
 
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
-    let io = |e| Error::io(e, path.display());
+    let io = |e| owned(e, &path);
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(io)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
             Err(Error::invalid(format!("the folder {} is in use by another registry", folder.display()))
-                .hint("stop that process, or give this one a folder of its own with --data-dir"))
+                .hint("stop that process first; export asks it while it runs (--url http://…, the address that it told); or name another folder with --data-dir"))
         }
         Err(TryLockError::Error(error)) => Err(io(error)),
     }
@@ -169,6 +201,25 @@ mod tests {
         let error = Store::open(&folder).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn behind_a_write_that_failed_it_goes_on_and_nothing_of_it_is_left() {
+        let folder = folder("failed");
+        let (mut store, _) = Store::open(&folder).unwrap();
+        store.append(&[event("a")]).unwrap();
+        // Half a line came there; and then the file can't be written for a while.
+        let (path, writable) = (store.path.clone(), OpenOptions::new().append(true).open(&store.path).unwrap());
+        (&writable).write_all(b"01234567 half").unwrap();
+        let good = std::mem::replace(&mut store.file, File::open(&path).unwrap());
+        assert!(store.append(&[event("b")]).is_err_and(|failed| failed.may_be_kept));
+        assert!(store.again().is_err(), "what is there isn't known");
+        store.file = good;
+        assert_eq!(store.again().unwrap(), None);
+        store.append(&[event("c")]).unwrap();
+        drop(store);
+        assert_eq!(Store::open(&folder).unwrap().1, [event("a"), event("c")]);
         fs::remove_dir_all(&folder).unwrap();
     }
 
