@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tidewire_change::{Error, Result};
 
 /// An instance of librdkafka. It is used by one thread; only `Waker` may be used beside it.
@@ -221,22 +222,28 @@ impl Client {
         }
     }
 
-    /// The first offset that is there and the one behind the last that is visible; none: no such partition.
+    /// The first offset that is there and the one behind the last that is visible; none: no such partition. Its leader may be about to
+    /// change.
     pub fn watermarks(&self, topic: &str, partition: u32) -> Result<Option<(u64, u64)>> {
         self.watermarks_within(topic, partition, ANSWER_MS)
     }
 
     pub fn watermarks_within(&self, topic: &str, partition: u32, wait_ms: c_int) -> Result<Option<(u64, u64)>> {
-        let name = c_name(topic)?;
-        let (mut low, mut high) = (0i64, 0i64);
-        // SAFETY: plain call with pointers to our own stack.
-        let code = unsafe {
-            c::rd_kafka_query_watermark_offsets(self.rk, name.as_ptr(), partition as i32, &mut low, &mut high, wait_ms)
-        };
-        match Fault::of(code) {
-            None => Ok(Some((low.max(0) as u64, high.max(0) as u64))),
-            Some(fault) if fault.is_unknown_topic() => Ok(None),
-            Some(fault) => Err(self.because(fault).error(format!("topic {topic}"))),
+        let (name, partition) = (c_name(topic)?, partition as i32);
+        let until = Instant::now() + Duration::from_millis(wait_ms as u64);
+        loop {
+            let (mut low, mut high) = (0i64, 0i64);
+            // SAFETY: plain call with pointers to our own stack.
+            let code = unsafe {
+                let name = name.as_ptr();
+                c::rd_kafka_query_watermark_offsets(self.rk, name, partition, &mut low, &mut high, wait_ms)
+            };
+            match Fault::of(code) {
+                None => return Ok(Some((low.max(0) as u64, high.max(0) as u64))),
+                Some(fault) if fault.is_unknown_topic() => return Ok(None),
+                Some(fault) if fault.is_of_leader() && Instant::now() < until => std::thread::sleep(AGAIN),
+                Some(fault) => return Err(self.because(fault).error(format!("topic {topic}"))),
+            }
         }
     }
 
@@ -254,6 +261,8 @@ impl Client {
 /// How long one answer of a broker may take.
 pub(crate) const ANSWER_MS: c_int = 15_000;
 const TURNS: c_int = 15;
+/// Who leads a partition is known anew soon after it has changed.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// See `Client::find_controller`. Nobody answers: the call that comes next says so.
 pub(crate) fn find_controller(rk: *mut c::rd_kafka_t) {

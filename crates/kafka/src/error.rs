@@ -86,6 +86,12 @@ impl Fault {
         matches!(self.code, 1 | AUTO_OFFSET_RESET)
     }
 
+    /// A broker was asked that leads the partition no more, or not yet.
+    pub fn is_of_leader(&self) -> bool {
+        // 5: LEADER_NOT_AVAILABLE, 6: NOT_LEADER_OR_FOLLOWER, 74 and 75: its epoch, 78: OFFSET_NOT_AVAILABLE
+        matches!(self.code, 5 | 6 | 74 | 75 | 78)
+    }
+
     pub fn is_queue_full(&self) -> bool {
         self.code == QUEUE_FULL
     }

@@ -26,6 +26,17 @@ pub(crate) struct Topic(*mut c::rd_kafka_topic_t);
 // SAFETY: as the client's.
 unsafe impl Send for Topic {}
 
+impl Topic {
+    pub fn c_name(&self) -> &CStr {
+        // SAFETY: a C string that lives as long as the handle, which is destroyed with its producer.
+        unsafe { CStr::from_ptr(c::rd_kafka_topic_name(self.0)) }
+    }
+
+    pub fn name(&self) -> String {
+        self.c_name().to_string_lossy().into_owned()
+    }
+}
+
 /// One message to be produced.
 pub(crate) struct Produced<'a> {
     pub topic: Topic,

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::consumer::{Consumer, Event, Wake};
+use crate::edges::Edges;
 use crate::error::lost;
 use crate::from_debezium::FromDebezium;
 use crate::group::{noted, Noted};
@@ -151,7 +152,7 @@ impl Reading {
                 let what = format!("what was appended at {from} to {} of {name} is deleted already", low - 1);
                 return Err(lost(what, &self.group).hint("the sink was away for longer than bus.kafka.retention"));
             }
-            Some(from) if from > high => {
+            Some(from) if from > high && from > Edges::new(&self.config)?.end(&name, 0)? => {
                 return Err(lost(format!("its sink has read {from} appends, but {name} ends at {high}"), &self.group));
             }
             from => from.unwrap_or(low),

@@ -4,6 +4,7 @@
 use crate::bus::looked;
 use crate::config::Config;
 use crate::consumer::{Consumer, Event};
+use crate::edges::Edges;
 use std::time::Duration;
 use tidewire_change::{Error, Result};
 use tidewire_connector::{BoxFuture, Heard, Signal, SignalChannel};
@@ -175,7 +176,7 @@ impl Of {
         }
         let Some((low, end)) = consumer.client().watermarks(&self.topic, 0)? else { return Ok(None) };
         let next = match behind {
-            _ if behind > end => {
+            _ if behind > end && behind > Edges::new(&self.config)?.end(&self.topic, 0)? => {
                 tracing::warn!(
                     topic = self.topic,
                     behind,

@@ -2,14 +2,13 @@
 //! `__progress`, from which on the group counts and which brings the state along, then the state once more where it is looked for.
 
 use crate::client::Span;
-use crate::pace::Pace;
 use crate::producer::{Failure, Produced, Producer, Topic};
 use crate::records::{self, Ends, Header, HeaderBytes, State};
+use crate::seen::{is_seen, Place};
 use crate::sending::{Sending, Stopped};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tidewire_change::{topic, Boundary, Checkpoint, Error, Message, Result};
 
 /// A topic that messages go to.
@@ -56,19 +55,11 @@ pub(crate) struct Books {
     pub begun: HashSet<(Arc<str>, u32)>,
     /// Where the schemas end that may be of an append that was never finished: nobody tells them again, so the next append names them.
     pub schemas_end: Option<u64>,
-    pace: Pace,
 }
 
 impl Books {
     pub fn new(checkpoint: Topic, progress: Topic) -> Books {
-        Books {
-            checkpoint,
-            progress,
-            state: State::default(),
-            begun: HashSet::new(),
-            schemas_end: None,
-            pace: Pace::new(),
-        }
+        Books { checkpoint, progress, state: State::default(), begun: HashSet::new(), schemas_end: None }
     }
 }
 
@@ -93,14 +84,15 @@ pub(crate) fn send_alone(mut sending: Sending<'_>, group: &Group) -> Result<(), 
     Ok(())
 }
 
-/// Commits a group: messages, then where the partitions end and the checkpoint, all in one Kafka transaction if there are any.
+/// Commits a group: messages, then where the partitions end and the checkpoint, all in one Kafka transaction if there are any. Can be
+/// read when this returns.
 pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> Result<(), Broken> {
     let producer = sending.producer;
     let mut fresh = Vec::new();
     let state =
         State { checkpoint: group.checkpoint.clone().or(books.state.checkpoint.clone()), ..books.state.clone() };
     producer.begin().map_err(|failure| broken("begin", failure))?;
-    let answered = fill(sending, group, books, &state, &mut fresh).map_err(|stopped| {
+    let places = fill(sending, group, books, &state, &mut fresh).map_err(|stopped| {
         let mut is_fenced = matches!(&stopped, Stopped::Kafka(fault) if fault.is_fenced());
         if !is_fenced {
             // The next producer ends what can't be ended here. That another one captures may be told here first.
@@ -110,30 +102,28 @@ pub(crate) fn commit(sending: Sending<'_>, group: &Group, books: &mut Books) -> 
     })?;
     tidewire_connector::moment("kafka commit");
     end(producer)?;
+    is_seen(producer, places)?;
     tidewire_connector::moment("kafka committed");
     books.state = state;
     books.begun.extend(fresh);
     books.schemas_end = None;
-    if producer.is_transactional() {
-        std::thread::sleep(books.pace.rest(group.bytes, answered));
-    }
     Ok(())
 }
 
-/// How long it took until the messages were acknowledged. `fresh`: gets the partitions that the producer hasn't appended to before.
+/// Where all that was written ends. `fresh`: gets the partitions that the producer hasn't appended to before.
 fn fill(
     mut sending: Sending<'_>,
     group: &Group,
     books: &Books,
     state: &State,
     fresh: &mut Vec<(Arc<str>, u32)>,
-) -> Result<Duration, Stopped> {
-    let (producer, began) = (sending.producer, Instant::now());
+) -> Result<Vec<Place>, Stopped> {
+    let producer = sending.producer;
     producer.start();
     sending.send(group)?;
     let spans = producer.settle()?;
-    let answered = began.elapsed();
     tidewire_connector::moment("kafka sent");
+    let mut places = written(&sending, &spans);
     let mut told = ends(&sending, &spans, books, fresh);
     if let Some(end) = books.schemas_end {
         told.ends.entry(topic::SCHEMAS.to_string()).or_default().entry(0).or_insert(end);
@@ -154,10 +144,18 @@ fn fill(
         tidewire_connector::moment("kafka told");
     }
     if group.checkpoint.is_some() || *state != books.state {
-        producer.produce(&record(books.checkpoint, Some(b"state"), &encoded, &header))?;
+        producer.produce(&Produced { slot: 1, ..record(books.checkpoint, Some(b"state"), &encoded, &header) })?;
     }
-    producer.settle()?;
-    Ok(answered)
+    let books = [books.progress, books.checkpoint].into_iter().zip(producer.settle()?);
+    places.extend(books.map(|(topic, span)| (topic, 0, span.end)));
+    Ok(places)
+}
+
+/// Where the messages of an append lie.
+fn written(sending: &Sending<'_>, spans: &[Span]) -> Vec<Place> {
+    let places = sending.slots.places.iter().zip(spans);
+    let to = |topic: &str| sending.targets.get(topic).map(|target| target.handle);
+    places.filter_map(|((topic, partition), span)| Some((to(topic)?, *partition, span.end))).collect()
 }
 
 /// What became of the messages of an append.
@@ -232,8 +230,10 @@ pub(crate) fn write(
     producer.start();
     let header = Header::default().encode();
     let mut sent = records.iter().map(|(key, value)| producer.produce(&record(topic, Some(key), value, &header)));
-    if let Err(fault) = sent.try_for_each(|sent| sent).and_then(|()| producer.settle().map(|_| ())) {
-        return Err(Broken { is_fenced: fault.is_fenced(), error: fault.error(doing) });
-    }
-    end(producer)
+    let spans = sent
+        .try_for_each(|sent| sent)
+        .and_then(|()| producer.settle())
+        .map_err(|fault| Broken { is_fenced: fault.is_fenced(), error: fault.error(doing) })?;
+    end(producer)?;
+    is_seen(producer, spans.iter().map(|span| (topic, 0, span.end)).collect())
 }

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(100);
 const FOREIGN_TOLD: usize = 1000;
 
 /// Bytes that a look may hold in librdkafka.
-const LOOK_BYTES: usize = 4 << 20;
+pub(crate) const LOOK_BYTES: usize = 4 << 20;
 
 /// For a look: the end of what is there is told at once.
 pub(crate) fn consumer(config: &Config) -> Result<Consumer> {
@@ -167,6 +167,7 @@ fn last<T>(
 }
 
 /// Reads partitions from an offset (none: their first) up to what is their end now. `each` is told whether it is a message of ours.
+/// That there is no more isn't believed below that end: whoever became a partition's leader a moment ago shows less of it for a while.
 pub(crate) fn read(
     consumer: &mut Consumer,
     name: &str,
@@ -175,7 +176,10 @@ pub(crate) fn read(
 ) -> Result<()> {
     let places: Vec<_> = starts.iter().map(|(partition, from)| (name, *partition, *from)).collect();
     consumer.add(&places)?;
-    let mut open: BTreeMap<u32, ()> = starts.iter().map(|(partition, _)| (*partition, ())).collect();
+    let mut open = BTreeMap::new();
+    for (partition, _) in starts {
+        open.insert(*partition, consumer.client().watermarks(name, *partition)?.map_or(0, |(_, end)| end));
+    }
     let none: Arc<str> = "".into();
     let (began, mut idle) = (Instant::now(), Duration::ZERO);
     while !open.is_empty() {
@@ -187,8 +191,10 @@ pub(crate) fn read(
                     let value = Bytes::copy_from_slice(value);
                     each(FetchedMessage { topic: none.clone(), partition, offset, key, value, timestamp }, is_ours);
                 }
-                Event::End { partition, .. } => {
-                    open.remove(&partition);
+                Event::End { partition, offset, .. } => {
+                    if open.get(&partition).is_some_and(|end| offset >= *end) {
+                        open.remove(&partition);
+                    }
                 }
                 // A topic was made a moment ago, and a broker has not heard of it.
                 Event::Failed { fault, .. } if fault.is_unknown_topic() && began.elapsed() < PATIENCE => {}

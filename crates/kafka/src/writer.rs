@@ -6,8 +6,9 @@ use crate::format::{self, Format, Note};
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
-use crate::records::{self, Named, State, CHECKPOINT, CONTROL, FORMATS, PROGRESS, TOPICS};
+use crate::records::{Named, State, CHECKPOINT, CONTROL, FORMATS, PROGRESS, TOPICS};
 use crate::sending::{Sending, Slots};
+use crate::takeover::SUCCESSOR;
 use crate::to_debezium::ToDebezium;
 use crate::transaction::{self, Books, Broken, Group, Target};
 use crate::whole;
@@ -42,22 +43,16 @@ pub(crate) const LOOK: Duration = Duration::from_secs(3);
 /// A look is awaited so often while nothing is appended.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How long it may take to become the one that captures.
-const INIT_MS: i32 = 30_000;
-
-/// Who is fenced waits so long before he looks for who did it: the other one writes that down first.
-const SUCCESSOR: Duration = Duration::from_secs(2);
-
 pub(crate) struct Writer {
     pub(crate) config: Config,
     pub(crate) role: Role,
     pub(crate) admin: Admin,
     pub(crate) session: Option<Session>,
     /// We have been the one that captures.
-    has_claimed: bool,
-    was_fenced: bool,
+    pub(crate) has_claimed: bool,
+    pub(crate) was_fenced: bool,
     /// Another process captures: without transactions nobody else refuses us.
-    overtaken: Option<Error>,
+    pub(crate) overtaken: Option<Error>,
     /// The latest schema of each table's topic, as far as it passed by.
     pub(crate) schemas: HashMap<String, Schema>,
     /// When the topics were last looked at.
@@ -159,18 +154,6 @@ impl Writer {
         }
     }
 
-    /// Without transactions nobody refuses what another process writes: the later one has the last word.
-    pub(crate) fn hold_against(&mut self, found: Option<&State>) {
-        self.overtaken = self.is_ours(found).err();
-        let Some(session) = &mut self.session else { return };
-        let state = session.books.state.clone();
-        if found.is_some_and(|found| found.instance < state.instance)
-            && transaction::claim(&session.producer, &mut session.books, state).is_err()
-        {
-            self.session = None;
-        }
-    }
-
     fn last(&mut self) -> Result<Option<Checkpoint>> {
         if let Some(error) = &self.overtaken {
             return Err(error.again());
@@ -226,21 +209,6 @@ impl Writer {
         match broken.is_fenced {
             true => self.successor().unwrap_or_else(|| Error::unavailable(broken.error.message()).context("append")),
             false => broken.error,
-        }
-    }
-
-    /// Who fenced us; none: it isn't written down within a while.
-    fn successor(&self) -> Option<Error> {
-        let until = Instant::now() + SUCCESSOR;
-        loop {
-            let found = whole::state(&self.config).ok()?;
-            if let Err(error) = self.is_ours(found.as_ref()) {
-                return Some(error);
-            }
-            if Instant::now() >= until {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -315,12 +283,12 @@ impl Writer {
         let checkpoint = producer.topic(&self.name(CHECKPOINT))?;
         let progress = producer.topic(&self.name(PROGRESS))?;
         let mut books = Books::new(checkpoint, progress);
-        self.is_ours(found.as_ref())?;
+        self.is_ours(found.as_ref(), self.was_fenced)?;
         if self.role == Role::Capture {
             // Before anybody is fenced.
             let tables = whole::tables(&self.config)?;
             format::fits(&self.config, &format::known(&self.config)?.modes, !tables.is_empty())?;
-            self.become_the_one(&producer, &mut books)?;
+            self.become_the_one(&producer, &mut books, &there)?;
             if !self.config.exactly_once {
                 books.schemas_end = whole::end(&self.config, topic::SCHEMAS)?;
             }
@@ -363,39 +331,5 @@ impl Writer {
             [CHECKPOINT, TOPICS, topic::SCHEMAS].map(|topic| admin::internal(self.name(topic), &self.config));
         let progress = admin::aging(self.name(PROGRESS), 1, &self.config);
         compacted.into_iter().chain([progress, admin::passing(self.name(CONTROL), &self.config)]).collect()
-    }
-
-    fn is_ours(&self, found: Option<&State>) -> Result<()> {
-        records::is_of_pipeline(&self.config, found)?;
-        let own = self.config.instance;
-        let overtakes = |state: &State| state.instance > own || (self.config.exactly_once && state.instance < own);
-        if self.has_claimed && found.is_some_and(overtakes) {
-            return Err(Error::invalid("another process captures for this pipeline now: it began after this one")
-                .hint("one process captures at a time; the latest takes over, and this one ends"));
-        }
-        Ok(())
-    }
-
-    /// Fences whoever captured before, and writes down that it is us now.
-    fn become_the_one(&mut self, producer: &Producer, books: &mut Books) -> Result<()> {
-        let wait =
-            |failure: crate::producer::Failure| producer.client().because(failure.fault).error("taking over the bus");
-        producer.init(INIT_MS).map_err(wait)?;
-        // What the one before had open has ended by now, and nothing can come after it.
-        let found = whole::newest_state(&self.config)?;
-        let bus = found.as_ref().map_or(self.config.instance, |state| state.bus);
-        if let Some(before) = found.as_ref().filter(|_| !self.config.exactly_once) {
-            // By a clock that went ahead of ours, perhaps.
-            self.config.instance = self.config.instance.max(before.instance + u64::from(!self.has_claimed));
-        }
-        let state = State {
-            pipeline: self.config.pipeline.clone(),
-            bus,
-            instance: self.config.instance,
-            checkpoint: found.and_then(|state| state.checkpoint),
-        };
-        transaction::claim(producer, books, state).map_err(|broken| broken.error)?;
-        (self.has_claimed, self.was_fenced) = (true, false);
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use super::writers::{Header, Reference};
 use super::{group, is_meant, TopicsConfig};
 use crate::admin::ANSWER;
 use crate::consumer::{Consumer, Event, Queue};
+use crate::edges::Edges;
 use crate::topic_ids::topic_ids;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -235,7 +236,8 @@ impl Reading {
             return Ok(None);
         };
         let Some((low, high)) = self.consumer.client().watermarks(name, partition)? else { return Ok(None) };
-        if (low..=high).contains(&next) {
+        let is_there = next <= high || next <= Edges::new(&self.config.kafka)?.end(name, partition)?;
+        if low <= next && is_there {
             return Ok(Some(next));
         }
         let what = match next < low {
