@@ -239,6 +239,12 @@ fn a_token_is_asked_for_where_one_is_set() {
     assert!(!told.err.contains("TIDEWIRE_TOKEN"), "{}", told.err);
     std::fs::write(&dir, "").unwrap();
     registry.command(&["--data-dir", &dir, "--listen", "127.0.0.1:0"]).is(2).says("is no folder").says("--data-dir");
+    let below = format!("{dir}/below");
+    registry
+        .command(&["--data-dir", &below, "--listen", "127.0.0.1:0"])
+        .is(2)
+        .says("Not a directory")
+        .says("name a folder");
 }
 
 /// `testbed/python.sh` gets the client.

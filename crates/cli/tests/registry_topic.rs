@@ -238,6 +238,12 @@ fn topics_that_would_lose_schemas_or_that_hold_something_else_are_refused() {
     refused("contexts").says("is of a context");
     let registry = Registry::new();
     registry.command(&["--kafka-topic", "x"]).is(2).says("--kafka");
+    registry
+        .command(&["--kafka", broker, "--kafka-ca", "/no/such.pem"])
+        .is(2)
+        .says("--kafka-ca /no/such.pem: No such file");
+    let told = registry.command(&["--kafka", broker, "--kafka-tls"]).is(3).says("does Kafka speak TLS at --kafka?");
+    assert!(told.err.contains("PLAINTEXT") && !told.err.contains("bus.kafka"), "{}", told.err);
     registry.command(&["--kafka", broker, "--kafka-user", "u"]).is(2).says("TIDEWIRE_KAFKA_PASSWORD");
     let nobody = format!("127.0.0.1:{}", support::free_port());
     registry.command(&["--kafka", &nobody]).is(3).says("is Kafka up, and --kafka its address?");

@@ -314,7 +314,8 @@ extern "C" fn on_error(_: *mut c::rd_kafka_t, code: c_int, reason: *const c_char
     if fault.concerns_the_client() {
         let mut trouble = locked(&notes.trouble);
         // That no broker is left is told behind the reason.
-        if !fault.is_vague() || trouble.as_ref().is_none_or(Fault::is_vague) {
+        let is_better = |than: &Fault| than.is_vague() && (!than.is_of_encryption() || fault.is_of_encryption());
+        if !fault.is_vague() || trouble.as_ref().is_none_or(is_better) {
             *trouble = Some(fault);
         }
     }

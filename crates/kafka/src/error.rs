@@ -106,9 +106,16 @@ impl Fault {
         matches!(self.code, TIMED_OUT | TRANSPORT | ALL_BROKERS_DOWN)
     }
 
+    /// The broker was reached, and broke off since one speaks TLS there and the other doesn't: librdkafka asks about a `listener?`.
+    pub fn is_of_encryption(&self) -> bool {
+        self.code == TRANSPORT && self.text.contains(" listener?")
+    }
+
     /// It is told to everybody who waits for the client; a single connection that is lost isn't.
     pub fn concerns_the_client(&self) -> bool {
-        matches!(self.code, ALL_BROKERS_DOWN | AUTHENTICATION | SSL | FATAL) || self.kind() == ErrorKind::Invalid
+        self.is_of_encryption()
+            || matches!(self.code, ALL_BROKERS_DOWN | AUTHENTICATION | SSL | FATAL)
+            || self.kind() == ErrorKind::Invalid
     }
 
     fn kind(&self) -> ErrorKind {
@@ -137,6 +144,9 @@ impl Fault {
                 "raise the topic's max.message.bytes (and the brokers' message.max.bytes), or leave the table out"
             }
             38 => "set bus.kafka.replication to at most the number of brokers",
+            TRANSPORT if self.is_of_encryption() => {
+                "does Kafka speak TLS at bus.kafka.brokers? With TLS bus.kafka.tls has to be there, without it not"
+            }
             ALL_BROKERS_DOWN | TRANSPORT | TIMED_OUT | RESOLVE => "is Kafka up, and bus.kafka.brokers its address?",
             // 5: LEADER_NOT_AVAILABLE, 19 and 20: NOT_ENOUGH_REPLICAS, 56: KAFKA_STORAGE_ERROR
             5 | 19 | 20 | 56 | MESSAGE_TIMED_OUT => {

@@ -177,7 +177,12 @@ impl KeyedTopic {
                     Error::invalid(message).hint("one process writes it; the latest goes on, and this one ends"),
                 );
             }
-            if !was_fenced || Instant::now() >= until {
+            if !was_fenced {
+                // Ends of transactions, which are no messages.
+                self.end = Some(now.max(known));
+                return Ok(());
+            }
+            if Instant::now() >= until {
                 return Ok(());
             }
             std::thread::sleep(POLL);

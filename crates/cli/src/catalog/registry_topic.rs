@@ -110,6 +110,11 @@ fn config(args: &RegistryKafka, brokers: &str) -> Result<kafka::Config> {
     config.max_message_bytes = LARGEST;
     config.compression = kafka::Compression::None;
     config.instance = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
+    for (name, file) in [("ca", &args.kafka_ca), ("cert", &args.kafka_cert), ("key", &args.kafka_key)] {
+        let Some(file) = file else { continue };
+        std::fs::File::open(file)
+            .map_err(|e| Error::invalid(format!("--kafka-{name} {}: {e}", file.display())).hint("name a PEM file"))?;
+    }
     config.tls = args.encrypts().then(|| kafka::Tls {
         authority: args.kafka_ca.clone(),
         certificate: args.kafka_cert.clone(),
@@ -143,9 +148,11 @@ fn told(error: Error) -> Error {
             "--kafka-mechanism, --kafka-user and TIDEWIRE_KAFKA_PASSWORD",
         ),
         ("bus.kafka.brokers", "--kafka"),
-        ("bus.kafka.tls", "--kafka-ca"),
+        ("check bus.kafka.tls", "check --kafka-ca, --kafka-cert and --kafka-key"),
+        ("bus.kafka.tls", "--kafka-tls or --kafka-ca"),
         ("bus.kafka.replication", "--kafka-replication"),
         ("`brokers`", "--kafka"),
+        ("bus.kafka", "--kafka"),
     ];
     let in_our_words =
         |text: &str| said.iter().fold(text.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));

@@ -73,8 +73,12 @@ fn make(folder: &Path) -> Result<()> {
 
 /// An error of a file that must be this user's to write.
 fn owned(error: std::io::Error, path: &Path) -> Error {
+    let is_nowhere = matches!(error.kind(), std::io::ErrorKind::NotADirectory | std::io::ErrorKind::NotFound);
     let error = Error::io(error, path.display());
     match error.kind() {
+        _ if is_nowhere => {
+            Error::invalid(error.message()).hint("name a folder with --data-dir: it is made where there is none")
+        }
         ErrorKind::Invalid => error
             .hint("this user must be able to write there: give it the rights, or name another folder with --data-dir"),
         _ => error,
