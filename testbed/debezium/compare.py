@@ -329,8 +329,7 @@ def compare(binary, decoder, pg, folder):
                 comparison.rows(mode, block["table"], *read)
     topics = sorted({t["topic"] for t in json.loads(tidewire("topic", "list", config, "--json").stdout)["topics"] if not t["topic"].startswith("__")})
     for mode in ("defaults", "connect"):
-        words = [w for name, value in MODES[mode].items() for w in ("--property", "%s=%s" % (name, value))]
-        comparison.alone += rows.compare(tidewire, config, topics, words, same, comparison.differ)
+        comparison.alone += rows.compare(tidewire, [decoder, schemas] if decoder else None, config, topics, MODES[mode], same, comparison.differ)
     return comparison
 
 

@@ -1,19 +1,31 @@
 //! Rows out of Debezium's messages: `debezium_rows SCHEMAS [--ours] [NAME=VALUE…]`. SCHEMAS: what `tidewire topic read __schemas` prints. Reads lines
 //! `{"table":"schema.name","value":"…"}`, prints for each the operation and the rows as the source's text, or the error. Columns that a table's first message lacks are left out of its
 //! schema: Debezium has no place for some types (`--ours`: none are).
+//!
+//! `--alone=avro` or `--alone=protobuf`, with options of the transform as `--unwrap=NAME=VALUE`: prints the row alone that our own message becomes, in hex,
+//! and its schema; null where nothing is told.
 
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
-use tidewire_change::{Datum, Key, Row, Schema};
-use tidewire_envelope::debezium::{Decoder, Modes};
+use tidewire_change::{Change, Datum, Key, Row, Schema};
+use tidewire_envelope::debezium::protobuf::Layout;
+use tidewire_envelope::debezium::{Decoder, Modes, Naming, Origin, RowEncoder, RowForm, Told, Unwrap};
 
 fn main() {
     let mut words = std::env::args().skip(1);
     let path = words.next().expect("a file of schemas");
-    let (mut modes, mut has_all_columns) = (Modes::default(), false);
+    let (mut modes, mut has_all_columns, mut alone, mut options) = (Modes::default(), false, None, Vec::new());
     for word in words {
+        if let Some(form) = word.strip_prefix("--alone=") {
+            (alone, has_all_columns) = (Some(form.to_string()), true);
+            continue;
+        }
+        if let Some(option) = word.strip_prefix("--unwrap=") {
+            options.push(option.to_string());
+            continue;
+        }
         if word == "--ours" {
             has_all_columns = true;
             continue;
@@ -28,6 +40,8 @@ fn main() {
         // The last one of each table.
         schemas.insert(schema.table.to_string(), schema);
     }
+    let options = options.iter().map(|option| option.split_once('=').expect("NAME=VALUE"));
+    let unwrap = Unwrap::of(options).expect("options of the transform");
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line: Value = serde_json::from_str(&line.expect("a line")).expect("a line of JSON");
@@ -39,6 +53,10 @@ fn main() {
         });
         let answer = match decoder.decode(value.map(str::as_bytes)) {
             Ok(None) => Value::Null,
+            Ok(Some(change)) if alone.is_some() => {
+                let payload: Value = serde_json::from_str(value.expect("a change")).expect("a value is JSON");
+                row_alone(&change, &payload, alone.as_deref() == Some("avro"), &modes, &unwrap)
+            }
             Ok(Some(change)) => {
                 let names: Vec<&str> = change.schema.columns.iter().map(|column| column.name.as_str()).collect();
                 let rows = |row: &Option<Row>| row.as_ref().map(|row| shown(&names, row));
@@ -49,6 +67,30 @@ fn main() {
         };
         writeln!(out, "{answer}").expect("somebody reads");
     }
+}
+
+fn row_alone(change: &Change, message: &Value, in_avro: bool, modes: &Modes, unwrap: &Unwrap) -> Value {
+    let source = &message.get("payload").unwrap_or(message)["source"];
+    let word = |name: &str| source[name].as_str().expect("a text");
+    let (name, schema) = (word("name"), &change.schema);
+    let origin = Origin { name, database: word("db"), version: word("version") };
+    let form = match in_avro {
+        true => RowForm::avro(schema, modes, name, unwrap),
+        false => Layout::alone(schema, modes, name, unwrap).map(|layout| RowForm::protobuf(schema, &layout)),
+    };
+    let form = form.expect("the table has a schema");
+    let naming = if in_avro { Naming::Avro } else { Naming::Protobuf };
+    let mut rows = RowEncoder::new(schema, modes, &origin, unwrap, naming).expect("nothing is called alike");
+    let (mut json, mut bytes) = (Vec::new(), Vec::new());
+    let value = match rows.value_in(change, None, 0, &mut json, &mut Vec::new()).expect("it is written") {
+        Told::Nothing => return Value::Null,
+        Told::Null => Value::Null,
+        Told::Value => match form.push(&json, &mut bytes) {
+            Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+            Err(error) => return json!({"error": error.to_string()}),
+        },
+    };
+    json!({"value": value, "schema": form.contract().schema})
 }
 
 fn told(mut schema: Schema, value: &str) -> Schema {

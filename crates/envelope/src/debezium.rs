@@ -62,7 +62,7 @@ mod unwrapped;
 mod varint;
 mod write;
 
-pub use alone::{RowEncoder, Told};
+pub use alone::{Naming, RowEncoder, RowForm, Told};
 pub use avro::{position_contract, push_position_key, AvroEncoder, AvroWriter};
 pub use binary::{Contract, Contracts};
 pub use decoder::Decoder;

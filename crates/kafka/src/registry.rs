@@ -1,13 +1,12 @@
 //! A schema registry, as far as topics in Avro and Protobuf need it: schemas are registered before the first message that uses them.
 
-use crate::coder::{file_hash, Coder, Files};
+use crate::coder::{file_hash, fresh_layout, Coder, Files};
 use crate::format::{Coding, Debezium};
 use crate::protobuf::first_message;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use tidewire_change::{topic, Error, Result, Schema};
 use tidewire_connector::BoxFuture;
-use tidewire_envelope::debezium::protobuf::Layout;
 
 /// Asks a registry: method, path, body → status and body. `Unavailable`: nobody answers.
 pub type Ask =
@@ -180,7 +179,7 @@ pub(crate) async fn new_files(
     registry: &Registry,
     of: &Debezium,
     prefix: &str,
-    schema: &Schema,
+    schema: &Arc<Schema>,
     topic: &str,
     known: &Files,
 ) -> Result<Files> {
@@ -188,7 +187,7 @@ pub(crate) async fn new_files(
     if of.codec.coding() != Coding::Protobuf {
         return Ok(new);
     }
-    let fresh = Layout::of(schema, &of.modes, prefix)?;
+    let fresh = fresh_layout(of, prefix, schema)?;
     let (mut before, contracts) = ([None, None], fresh.contracts());
     let parts = [("value", Some(&contracts.value)), ("key", contracts.key.as_ref())];
     for ((part, contract), before) in parts.iter().zip(&mut before) {

@@ -1,7 +1,7 @@
 //! A message of a table in our own form → one of Debezium's.
 
 use crate::coder::{Coder, Files};
-use crate::format::{Debezium, Note};
+use crate::format::{Coding, Debezium, Note};
 use crate::names::kafka_topic;
 use crate::producer::HeaderOf;
 use crate::records::Form;
@@ -9,10 +9,10 @@ use crate::registry::{hash, Named};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
-use tidewire_change::{topic, Change, Error, Message, Op, Result, Schema, SchemaId};
+use tidewire_change::{topic, Change, Error, Message, Op, Position, Result, Schema, SchemaId};
 use tidewire_envelope::debezium::log_message::LogMessages;
 use tidewire_envelope::debezium::transactions::{Border, Transactions};
-use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin, RowEncoder, Told};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Naming, Origin, RowEncoder, Told};
 use tidewire_envelope::native;
 
 pub(crate) struct ToDebezium {
@@ -31,6 +31,7 @@ pub(crate) struct ToDebezium {
     /// Of what is added to rows that are told alone.
     header_names: Vec<CString>,
     added: Vec<Option<Vec<u8>>>,
+    row: Vec<u8>,
 }
 
 /// How the messages of a table are written.
@@ -59,6 +60,18 @@ impl Json {
             Json::Envelope(encoder) => encoder.has_tombstone(change),
             Json::Rows(rows) => rows.has_tombstone(change),
         }
+    }
+}
+
+impl Table {
+    /// A key for a message that has none.
+    fn position_key(&self, position: Position, has_schema: bool, out: &mut Vec<u8>) {
+        let Some(binary) = &self.binary else {
+            let key = format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal);
+            let (head, tail) = if has_schema { (POSITION_HEAD, "}") } else { ("", "") };
+            return out.extend_from_slice([head, &key, tail].concat().as_bytes());
+        };
+        binary.coder.position_key(position, binary.position, out);
     }
 }
 
@@ -123,6 +136,7 @@ impl ToDebezium {
             other_key: Vec::new(),
             header_names,
             added: Vec::new(),
+            row: Vec::new(),
         })
     }
 
@@ -196,15 +210,7 @@ impl ToDebezium {
             Some(binary) => binary.coder.key(&change, &mut self.key)?,
         };
         if !has_key && needs_key {
-            let (position, out) = (change.position, &mut self.key);
-            match &table.binary {
-                None => {
-                    let key = format!("{{\"__position\":\"{}.{}\"}}", position.commit, position.ordinal);
-                    let (head, tail) = if self.of.modes.key_schemas { (POSITION_HEAD, "}") } else { ("", "") };
-                    out.extend_from_slice([head, &key, tail].concat().as_bytes());
-                }
-                Some(binary) => binary.coder.position_key(position, binary.position, out),
-            }
+            table.position_key(change.position, self.of.modes.key_schemas, &mut self.key);
             has_key = true;
         }
         let counted = match self.of.modes.transactions {
@@ -219,9 +225,17 @@ impl ToDebezium {
                 Told::Value
             }
             (None, Json::Rows(rows)) => rows.value_in(&change, block, now, &mut self.value, &mut self.added)?,
-            (Some(binary), _) => {
+            (Some(binary), Json::Envelope(_)) => {
                 binary.coder.value(&change, now, &mut self.value)?;
                 Told::Value
+            }
+            (Some(binary), Json::Rows(rows)) => {
+                self.row.clear();
+                let told = rows.value_in(&change, block, now, &mut self.row, &mut self.added)?;
+                if told == Told::Value {
+                    binary.coder.row(&self.row, &mut self.value)?;
+                }
+                told
             }
         };
         let name = other.and_then(|other| table.json.envelope().header(&change, &other, &mut self.other_key));
@@ -243,7 +257,14 @@ impl ToDebezium {
         let origin = Origin { name: &self.prefix, database, version };
         let json = match unwrap {
             None => Json::Envelope(Box::new(Encoder::new(schema, modes, &origin))),
-            Some(unwrap) => Json::Rows(Box::new(RowEncoder::new(schema, modes, &origin, unwrap)?)),
+            Some(unwrap) => {
+                let naming = match codec.coding() {
+                    Coding::Json => Naming::AsTheyAre,
+                    Coding::Avro => Naming::Avro,
+                    Coding::Protobuf => Naming::Protobuf,
+                };
+                Json::Rows(Box::new(RowEncoder::new(schema, modes, &origin, unwrap, naming)?))
+            }
         };
         let Some(registry) = codec.registry() else { return Ok(Table { json, binary: None }) };
         let mut coder = Coder::new(&self.of, &self.prefix, schema, &self.files)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidewire_change::{text::parse_timestamp, topic, Change, Error, Result, Schema, SchemaId};
 use tidewire_connector::FetchedMessage;
-use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Origin, RowEncoder, Told, Unwrap};
+use tidewire_envelope::debezium::{is_key_change, Encoder, Modes, Naming, Origin, RowEncoder, Told, Unwrap};
 use tidewire_envelope::native;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -306,7 +306,9 @@ impl Printer {
         let origin = Origin { name: &self.name, database: &self.database, version: env!("CARGO_PKG_VERSION") };
         Ok(match &self.unwrap {
             None => Writer::Envelope(Box::new(Encoder::new(schema, &self.modes, &origin))),
-            Some(unwrap) => Writer::Rows(Box::new(RowEncoder::new(schema, &self.modes, &origin, unwrap)?)),
+            Some(unwrap) => {
+                Writer::Rows(Box::new(RowEncoder::new(schema, &self.modes, &origin, unwrap, Naming::AsTheyAre)?))
+            }
         })
     }
 

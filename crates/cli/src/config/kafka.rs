@@ -171,8 +171,8 @@ fn unwrap(section: &Section, format: &str) -> Result<Option<Unwrap>> {
     if !section.has("unwrap", false)? {
         return Ok(None);
     }
-    if format != "debezium-json" {
-        return Err(section.bad("unwrap", "is only for `format: debezium-json`"));
+    if format == "native" {
+        return Err(section.bad("unwrap", "is only for Debezium's formats (`format`)"));
     }
     let told = |error: Error| match error.hint_text() {
         Some(hint) => format!("can't be taken: {error}; {hint}"),

@@ -64,7 +64,7 @@ const KAFKA: &[Key] = &[
     key(
         "unwrap",
         Kind::Pairs,
-        "With `format: debezium-json`: rows are written alone, without their envelope, as Debezium's ExtractNewRecordState does it; may be \
+        "With Debezium's formats: rows are written alone, without their envelope, as Debezium's ExtractNewRecordState does it; may be \
          empty: `unwrap: {}`. Its options under its names: `delete.tombstone.handling.mode` (`tombstone` without this, `drop`, `rewrite`, \
          `rewrite-with-tombstone`, `delete-to-tombstone`), `add.fields`, `add.fields.prefix`, `add.headers`, `add.headers.prefix` \
          (docs/debezium.md). No sink can be filled from such topics: the configuration has no `sinks`, and `tidewire capture` writes them.",

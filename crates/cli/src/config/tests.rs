@@ -307,7 +307,7 @@ fn a_bus_of_rows_alone_has_no_sinks_and_any_other_has() {
     for (kafka, more, told) in [
         (options, sinks, "p.yaml:3:8: `sinks` can't be filled from rows alone (`bus.kafka.unwrap`)"),
         ("format: debezium-json", "", "p.yaml:1:1: `sinks` is missing"),
-        ("unwrap: {}", "", "`bus.kafka.unwrap` is only for `format: debezium-json`"),
+        ("unwrap: {}", "", "`bus.kafka.unwrap` is only for Debezium's formats (`format`)"),
         ("format: debezium-json, unwrap: { add.fields: nothing }", "", "`nothing`, which no message has"),
         ("format: debezium-json, unwrap: { route.by.field: x }", "", "`route.by.field` is no option"),
     ] {

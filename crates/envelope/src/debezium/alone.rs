@@ -1,18 +1,28 @@
 //! A change as a row alone: what Debezium's ExtractNewRecordState makes of the message that `Encoder` writes.
 
+mod form;
+
+use super::avro::{full_name, simple_name};
 use super::connect_schema::push_alone;
 use super::json::push_string;
+use super::protobuf::field_name;
 use super::scan::{inside_quotes, member, unescaped, Cursor};
 use super::shape::Shape;
 use super::transactions::Block;
 use super::unwrap::{Addition, Deletes, Part, Unwrap};
-use super::{Encoder, Modes, Origin};
+use super::{encoder, Encoder, Modes, Origin};
+pub use form::RowForm;
 use std::sync::Arc;
 use tidewire_change::{Change, Error, Op, Result, Schema};
 
 /// All that can be known of a table's rows before a change comes: make one a schema, keep it.
 pub struct RowEncoder {
+    /// With the columns' own names.
     envelope: Encoder,
+    /// With the names that the rows have.
+    rows: Encoder,
+    /// A row that is gone has no bytes.
+    nothing_is_null: bool,
     deletes: Deletes,
     fields: Vec<Added>,
     headers: Vec<Added>,
@@ -22,6 +32,15 @@ pub struct RowEncoder {
     null: Vec<u8>,
     has_schema: bool,
     scratch: Vec<u8>,
+}
+
+/// How columns are called in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    AsTheyAre,
+    /// As Avro takes names.
+    Avro,
+    Protobuf,
 }
 
 struct Added {
@@ -53,50 +72,97 @@ struct Parts<'a> {
     whole: &'a [u8],
 }
 
-impl RowEncoder {
-    /// `Schema`: a column is called as something that is added.
-    pub fn new(schema: &Arc<Schema>, modes: &Modes, origin: &Origin<'_>, unwrap: &Unwrap) -> Result<RowEncoder> {
+impl Naming {
+    fn of(self, name: &str) -> String {
+        match self {
+            Naming::AsTheyAre => name.to_string(),
+            Naming::Avro => simple_name(name),
+            Naming::Protobuf => field_name(name),
+        }
+    }
+}
+
+/// A table as its rows are told.
+struct Described {
+    schema: Arc<Schema>,
+    shapes: Vec<Shape>,
+    fields: Vec<Addition>,
+    marks_deleted: bool,
+    topic: String,
+}
+
+impl Described {
+    /// `Schema`: two fields would be called alike.
+    fn of(schema: &Arc<Schema>, modes: &Modes, prefix: &str, unwrap: &Unwrap, naming: Naming) -> Result<Described> {
         let shapes: Vec<Shape> = schema.columns.iter().map(|column| Shape::of(&column.ty, modes)).collect();
+        let mut named = Schema::clone(schema);
+        named.columns.iter_mut().for_each(|column| column.name = naming.of(&column.name));
         let is_there = |of: &&Addition| match of.part {
             Part::Before | Part::After => {
                 schema.columns.iter().zip(&shapes).any(|(column, shape)| column.name == of.field && shape.is_written())
             }
             _ => true,
         };
-        let fields: Vec<&Addition> = unwrap.fields.iter().filter(is_there).collect();
-        let deleted = unwrap.deletes.are_rows().then_some("__deleted");
-        let taken = |name: &&str| schema.columns.iter().any(|column| column.name == **name);
-        if let Some(name) = fields.iter().map(|of| of.name.as_str()).chain(deleted).find(taken) {
-            return Err(Error::schema(format!("{} has a column `{name}`, and a field of that name is added", schema.table))
-                .hint("rename the column, or call the field otherwise in bus.kafka.unwrap (`op:operation`, add.fields.prefix)")
-                .on_table(&schema.table));
+        let renamed = |of: &Addition| Addition {
+            name: naming.of(&of.name),
+            field: if matches!(of.part, Part::Before | Part::After) { naming.of(&of.field) } else { of.field.clone() },
+            part: of.part,
+        };
+        let fields: Vec<Addition> = unwrap.fields.iter().filter(is_there).map(renamed).collect();
+        let marks_deleted = unwrap.deletes.are_rows();
+        let mut taken: Vec<&str> = named.columns.iter().map(|column| column.name.as_str()).collect();
+        for name in marks_deleted.then_some("__deleted").into_iter().chain(fields.iter().map(|of| of.name.as_str())) {
+            if taken.contains(&name) {
+                let what = format!("{} has a column `{name}`, and a field of that name is added", schema.table);
+                return Err(Error::schema(what)
+                    .hint("rename the column, or call the field otherwise in bus.kafka.unwrap (`op:operation`, add.fields.prefix)")
+                    .on_table(&schema.table));
+            }
+            taken.push(name);
         }
-        let envelope = Encoder::new(
-            schema,
-            &Modes { key_schemas: modes.key_schemas, value_schemas: false, ..modes.clone() },
-            origin,
-        );
+        let topic = encoder::topic(prefix, &schema.table);
+        let topic = if naming == Naming::Avro { full_name(&topic) } else { topic };
+        Ok(Described { schema: Arc::new(named), shapes, fields, marks_deleted, topic })
+    }
+
+    /// Appends the rows' schema as Connect's JSON converter writes it.
+    fn push(&self, out: &mut Vec<u8>) {
+        push_alone(&self.topic, &self.schema, &self.shapes, (self.marks_deleted, &self.fields, false), out);
+    }
+}
+
+impl RowEncoder {
+    /// `Schema`: a column is called as something that is added.
+    pub fn new(
+        schema: &Arc<Schema>,
+        modes: &Modes,
+        origin: &Origin<'_>,
+        unwrap: &Unwrap,
+        naming: Naming,
+    ) -> Result<RowEncoder> {
+        let described = Described::of(schema, modes, origin.name, unwrap, naming)?;
+        let modes_of_keys = Modes { value_schemas: false, ..modes.clone() };
+        let modes_of_rows = Modes { key_schemas: false, ..modes_of_keys.clone() };
         let (mut head, mut null) = (Vec::new(), b"null".to_vec());
         if modes.value_schemas {
-            let described = |deleted: bool, fields: &[&Addition], optional: bool, out: &mut Vec<u8>| {
-                out.extend_from_slice(b"{\"schema\":");
-                push_alone(envelope.topic(), schema, &shapes, (deleted, fields, optional), out);
-                out.extend_from_slice(b",\"payload\":");
-            };
-            described(deleted.is_some(), &fields, false, &mut head);
-            null.clear();
-            described(false, &[], true, &mut null);
-            null.extend_from_slice(b"null}");
+            head.extend_from_slice(b"{\"schema\":");
+            described.push(&mut head);
+            head.extend_from_slice(b",\"payload\":");
+            null = b"{\"schema\":".to_vec();
+            push_alone(&described.topic, &described.schema, &described.shapes, (false, &[], true), &mut null);
+            null.extend_from_slice(b",\"payload\":null}");
         }
         Ok(RowEncoder {
+            envelope: Encoder::new(schema, &modes_of_keys, origin),
+            rows: Encoder::new(&described.schema, &modes_of_rows, origin),
+            nothing_is_null: naming != Naming::AsTheyAre,
             deletes: unwrap.deletes,
-            fields: fields.into_iter().map(added).collect(),
+            fields: described.fields.iter().map(added).collect(),
             headers: unwrap.headers.iter().map(added).collect(),
             head,
             null,
             has_schema: modes.value_schemas,
             scratch: Vec::new(),
-            envelope,
         })
     }
 
@@ -122,7 +188,7 @@ impl RowEncoder {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        self.envelope.value_in(change, block, processed_at, &mut scratch);
+        self.rows.value_in(change, block, processed_at, &mut scratch);
         let told = self.told(&scratch, is_delete, out, headers);
         self.scratch = scratch;
         told.ok_or_else(|| Error::bug("an envelope that was just written can't be read"))
@@ -139,7 +205,9 @@ impl RowEncoder {
         for header in &self.headers {
             headers.push(text(parts.get(header)?)?);
         }
-        if is_delete && self.deletes == Deletes::DeleteToTombstone {
+        let is_null =
+            self.deletes == Deletes::DeleteToTombstone || (self.deletes == Deletes::Tombstone && self.nothing_is_null);
+        if is_delete && is_null {
             return Some(Told::Null);
         }
         if is_delete && self.deletes == Deletes::Tombstone {

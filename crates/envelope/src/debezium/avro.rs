@@ -19,6 +19,8 @@ mod wire;
 
 pub use encoder::{position_contract, push_position_key, AvroEncoder};
 pub use foreign::AvroWriter;
-pub(super) use schema::simple_name;
+pub(super) use json::push_from_json;
+pub(super) use schema::{from_connect, full_name, simple_name};
 pub(super) use value::read_avro;
 pub(super) use walk::Walker;
+pub(super) use wire::Wire;

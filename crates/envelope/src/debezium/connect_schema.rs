@@ -37,7 +37,7 @@ pub(super) fn push_alone(
     topic: &str,
     schema: &Schema,
     shapes: &[Shape],
-    (deleted, added, optional): (bool, &[&Addition], bool),
+    (deleted, added, optional): (bool, &[Addition], bool),
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"type\":\"struct\",\"fields\":[");

@@ -22,6 +22,7 @@ mod wire;
 
 pub use encoder::{position_contract, push_position_key, ProtobufEncoder};
 pub use foreign::ProtobufWriter;
+pub(super) use from_json::push_from_json;
 pub(super) use layout::field_name;
 pub use layout::Layout;
 pub(super) use walk::ProtobufWalker;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::debezium::protobuf::Layout;
 use crate::debezium::samples;
 use tidewire_change::{Datum, Kind, Row};
 
@@ -12,7 +13,8 @@ fn row(text: &str) -> Row {
 
 fn rows(options: &[(&str, &str)], modes: &Modes) -> RowEncoder {
     let unwrap = Unwrap::of(options.iter().copied()).unwrap();
-    RowEncoder::new(&table(), modes, &Origin { name: "shop", database: "db", version: "1" }, &unwrap).unwrap()
+    RowEncoder::new(&table(), modes, &Origin { name: "shop", database: "db", version: "1" }, &unwrap, Naming::AsTheyAre)
+        .unwrap()
 }
 
 /// What is told, the value, and the headers.
@@ -64,7 +66,8 @@ fn deletes_are_told_as_their_mode_says() {
 fn a_column_that_is_called_as_what_is_added_is_refused() {
     let unwrap = Unwrap::of([("add.fields", "op:id"), ("add.fields.prefix", "")]).unwrap();
     let origin = Origin { name: "shop", database: "db", version: "1" };
-    let refused = RowEncoder::new(&table(), &Modes::default(), &origin, &unwrap).err().unwrap().to_string();
+    let refused =
+        RowEncoder::new(&table(), &Modes::default(), &origin, &unwrap, Naming::AsTheyAre).err().unwrap().to_string();
     assert!(refused.contains("has a column `id`"), "{refused}");
 }
 
@@ -94,4 +97,39 @@ fn schemas_tell_what_is_added() {
     assert_eq!(names, expected.map(|(name, ty)| (name.into(), ty.into())));
     assert_eq!(message["schema"]["name"], "shop.s.t.Value");
     assert_eq!(message["payload"]["__before_a\"b"], serde_json::Value::Null);
+}
+
+#[test]
+fn rows_in_avro_and_protobuf_are_the_converters_of_the_rows_in_json() {
+    let schema = samples::table(&[
+        ("id", Kind::Int32, "integer"),
+        ("a b", Kind::Text, "text"),
+        ("arr", Kind::Array(Box::new(Kind::Int32)), "integer[]"),
+    ]);
+    let unwrap =
+        Unwrap::of([("add.fields", "op,source.ts_ms"), ("delete.tombstone.handling.mode", "rewrite")]).unwrap();
+    let (modes, origin) = (Modes::default(), Origin { name: "shop", database: "db", version: "1" });
+    let row = |list: &str| Row::from_datums([Datum::Text(b"1"), Datum::Text(b"x"), Datum::Text(list.as_bytes())]);
+    let message = |form: &RowForm, naming, list: &str| {
+        let (mut json, mut out) = (Vec::new(), Vec::new());
+        let change = samples::change(&schema, Op::Create, None, Some(row(list)));
+        let mut rows = RowEncoder::new(&schema, &modes, &origin, &unwrap, naming).unwrap();
+        assert_eq!(rows.value_in(&change, None, 0, &mut json, &mut Vec::new()).unwrap(), Told::Value);
+        form.push(&json, &mut out).map(|()| out.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    };
+    // As Confluent's converters write them.
+    let mut avro = RowForm::avro(&schema, &modes, "shop", &unwrap).unwrap();
+    avro.set_id(1);
+    assert_eq!(
+        message(&avro, Naming::Avro, "{}").unwrap(),
+        "0000000001020202780200020a66616c736502026302".to_string() + "00"
+    );
+    assert!(avro.contract().schema.contains(r#"{"name":"a_b","type":["null","string"],"default":null}"#));
+    assert_eq!(avro.contract().name, "shop.s.t.Value");
+    let layout = Layout::alone(&schema, &modes, "shop", &unwrap).unwrap();
+    let mut protobuf = RowForm::protobuf(&schema, &layout);
+    protobuf.set_id(1);
+    assert_eq!(message(&protobuf, Naming::Protobuf, "{}").unwrap(), "0000000001000801120178220566616c73652a01633000");
+    assert!(message(&protobuf, Naming::Protobuf, "{1,NULL}").unwrap_err().to_string().contains("`arr` in s.t"));
+    assert!(message(&avro, Naming::Avro, "{1,NULL}").is_ok());
 }

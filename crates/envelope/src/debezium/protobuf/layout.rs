@@ -86,6 +86,13 @@ impl Layout {
         Ok(Layout { package, key, value, columns })
     }
 
+    /// With another message as the value. `connect`: its schema, as Connect's JSON converter writes it.
+    pub(in crate::debezium) fn with_value(self, connect: &[u8]) -> Result<Layout> {
+        let connect: Option<Value> = serde_json::from_slice(connect).ok();
+        let value = connect.and_then(|connect| message_of(&connect));
+        Ok(Layout { value: value.ok_or_else(|| Error::bug("a row has no message in Protobuf"))?, ..self })
+    }
+
     /// The same fields with the numbers that they had in the messages before. `Schema`: no number is left.
     pub fn following(mut self, key: Option<&Message>, value: Option<&Message>) -> Result<Layout> {
         let full = || Error::schema("no field number is left in Protobuf").hint("another topic_prefix begins anew");
