@@ -14,6 +14,7 @@ over_both! {
     modes_keep_writers_out_and_let_schemas_in_with_their_ids
     what_no_subject_can_be_called_has_no_settings_either
     ids_and_versions_end_where_clients_and_messages_do
+    versions_follow_one_another_unless_they_are_imported
     a_schema_that_leads_back_to_itself_is_refused_and_blocks_nobody
 }
 
@@ -27,7 +28,9 @@ fn subjects_versions_and_ids_answer_as_confluents_registry_does(registry: Regist
     assert_eq!(registry.register("other/subject".replace('/', "%2F").as_str(), &two), 2, "one id for one schema");
     assert_eq!(registry.register("s-value", &one.replace(':', " : ")), 1, "the same schema, written otherwise");
     assert_eq!(registry.yes("GET", "/subjects", None), json!(["other/subject", "s-value"]));
-    assert_eq!(registry.yes("GET", "/subjects?subjectPrefix=s-", None), json!(["s-value"]));
+    for prefix in ["s-", ":.:s-", "%3A*%3As-"] {
+        assert_eq!(registry.yes("GET", &format!("/subjects?subjectPrefix={prefix}"), None), json!(["s-value"]));
+    }
     assert_eq!(registry.yes("GET", "/subjects/s-value/versions", None), json!([1, 2]));
     let found = json!({"subject": "s-value", "version": 1, "id": 1, "schema": one});
     assert_eq!(registry.plain("GET", "/subjects/s-value/versions/1", None), found);
@@ -255,6 +258,18 @@ fn ids_and_versions_end_where_clients_and_messages_do(registry: Registry) {
     let told = registry.no("POST", "/subjects/t/versions", Some(json!({"schema": "\"long\""})), 42205);
     assert!(told.contains("No id is left"), "{told}");
     assert_eq!(registry.yes("GET", "/subjects/t/versions", None), json!([1]));
+}
+
+fn versions_follow_one_another_unless_they_are_imported(registry: Registry) {
+    let asked = |fields: &[&str], version: u32| Some(json!({"schema": record(fields), "version": version}));
+    registry.no("POST", "/subjects/s/versions", asked(&["a"], 5), 42201);
+    registry.yes("POST", "/subjects/s/versions", asked(&["a"], 1));
+    assert_eq!(registry.yes("POST", "/subjects/s/versions", asked(&["a"], 1))["version"], 1, "it is there");
+    registry.yes("PUT", "/config/s", Some(json!({"compatibility": "NONE"})));
+    let told = registry.no("POST", "/subjects/s/versions", asked(&["b"], 3), 42201);
+    assert!(told.contains("not one more than previous version: 3 was asked for, 1 is the last"), "{told}");
+    registry.no("POST", "/subjects/s/versions", asked(&["b"], 1), 42201);
+    assert_eq!(registry.yes("POST", "/subjects/s/versions", asked(&["b"], 2))["version"], 2);
 }
 
 fn a_schema_that_leads_back_to_itself_is_refused_and_blocks_nobody(registry: Registry) {

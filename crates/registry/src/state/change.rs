@@ -42,7 +42,7 @@ impl Registry {
             self.is_compatible(subject, &new, &mut budget)?;
         }
         let id = self.id_for(&new, draft.id)?;
-        let version = self.version_for(subject, draft.version, id)?;
+        let version = self.version_for(subject, draft, id)?;
         let text = match self.schemas.get(&id) {
             Some(held) => held.text.clone(),
             None => new.text,
@@ -131,11 +131,19 @@ impl Registry {
         }
     }
 
-    fn version_for(&self, subject: &str, wanted: Option<u32>, id: u32) -> Answer<u32> {
+    /// Who brings an id says which version it is; otherwise versions follow one another.
+    fn version_for(&self, subject: &str, draft: &Draft, id: u32) -> Answer<u32> {
         let versions = self.versions(subject);
-        let wanted = match wanted {
+        let last = versions.last().map_or(0, |version| version.number);
+        let wanted = match draft.version {
+            Some(wanted) if draft.id.is_none() && wanted.checked_sub(1) != Some(last) => {
+                let why = format!(
+                    "Version is not one more than previous version: {wanted} was asked for, {last} is the last"
+                );
+                return Err(Refusal::invalid_schema(why));
+            }
             Some(wanted) => wanted,
-            None => above(versions.last().map_or(0, |version| version.number), "version")?,
+            None => above(last, "version")?,
         };
         match versions.iter().find(|held| held.number == wanted) {
             Some(held) if held.id != id => Err(Refusal::not_permitted(format!(

@@ -55,7 +55,7 @@ impl Request<'_> {
                 Ok(answers::schema(stored, &stored.form(&self.text("format")?)?).into())
             }
             ["schemas", ..] => self.schemas(keeper, &path),
-            ["subjects"] => page(self, keeper.registry().subjects(&self.text("subjectPrefix")?, self.listing()?)),
+            ["subjects"] => page(self, keeper.registry().subjects(&self.prefix()?, self.listing()?)),
             ["contexts"] => page(self, vec!["."]),
             ["compatibility", "subjects", subject, "versions", rest @ ..] => self.compatible(keeper, subject, rest),
             ["config", rest @ ..] => self.config(keeper, method, rest.first().copied()),
@@ -156,7 +156,7 @@ impl Request<'_> {
             return Ok(json!(Format::ALL.map(Format::word)));
         }
         let registry = keeper.registry();
-        let all = registry.all(&self.text("subjectPrefix")?, self.flag("deleted")?, self.flag("latestOnly")?);
+        let all = registry.all(&self.prefix()?, self.flag("deleted")?, self.flag("latestOnly")?);
         page(self, all.iter().map(|found| answers::version(found, &found.stored.text)).collect())
     }
 
@@ -228,6 +228,13 @@ impl Request<'_> {
             _ => keeper.registry().mode_of(subject, self.flag("defaultToGlobal")?)?,
         };
         Ok(json!({"mode": mode.word()}))
+    }
+
+    /// Subjects may be asked for as those of all contexts, or of the one that there is.
+    fn prefix(&self) -> Answer<String> {
+        let prefix = self.text("subjectPrefix")?;
+        let bare = prefix.strip_prefix(":*:").or(prefix.strip_prefix(":.:"));
+        Ok(bare.map_or_else(|| prefix.clone(), str::to_string))
     }
 
     fn listing(&self) -> Answer<Listing> {
