@@ -43,6 +43,10 @@ fn commits(shop: &Shop) -> Vec<u32> {
     names.iter().filter_map(|path| part(&std::fs::read_to_string(path).ok()?)).collect()
 }
 
+fn commits_in_all(shop: &Shop) -> usize {
+    shop.commits_of("public.orders").len()
+}
+
 fn count(all: &[u32], part: u32) -> usize {
     all.iter().filter(|of| **of == part).count()
 }
@@ -72,6 +76,7 @@ fn two_processes_write_one_table_and_one_that_is_killed_is_missed_by_its_own_key
     let mut one = shop.member();
     has_both(&shop, &mut one);
     is_equal(&shop);
+    shop.nothing_lags();
     for die_at in ["parquet written:9", "sink committed:5", "vectors written:30"] {
         shop.under(&load, &rounds, || {
             let mut other = shop.member_with(&[("TIDEWIRE_DIE_AT", die_at)]);
@@ -103,6 +108,7 @@ fn two_processes_write_one_table_and_one_that_is_killed_is_missed_by_its_own_key
         each_has_one(&shop, &one, &mut other);
     });
     is_equal(&shop);
+    shop.nothing_lags();
     assert!(!one.has_ended() && !other.has_ended());
     for running in [one, other] {
         assert!(!running.errors().contains("lacks what comes next"), "{}", running.errors());
@@ -159,4 +165,23 @@ fn a_table_without_a_key_has_one_writer_and_rows_that_all_have_to_be_written_ane
     one.until("it writes all parts", |one| shop.shares(one).len() == 4);
     shop.load(5001);
     is_equal(&shop);
+}
+
+#[test]
+fn a_table_with_buckets_that_the_parts_do_not_divide_is_parked_with_what_to_do_and_stays_as_it_is() {
+    let shop = open("public.orders");
+    let text = std::fs::read_to_string(shop.place.config()).unwrap();
+    shop.place.configure(&text.replace("buckets: 4, parts: 2", "buckets: 1"));
+    shop.place.catch_up().is(0);
+    let made = commits_in_all(&shop);
+    shop.place.configure(&text);
+    let _capture = shop.start(&["capture"]);
+    let mut one = shop.member();
+    shop.load(1);
+    let parked = |running: &Running| Some(shop.lake_of(running)?["parked"].get("public.orders")?.to_string());
+    one.until("it is parked", |one| parked(one).is_some());
+    let told = parked(&one).unwrap();
+    assert!(told.contains("1 buckets can't be shared among the owners of 2 parts"), "{told}");
+    assert!(told.contains("set `buckets` to a multiple of the parts' number"), "{told}");
+    assert_eq!(commits_in_all(&shop), made);
 }

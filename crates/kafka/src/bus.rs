@@ -93,10 +93,11 @@ impl KafkaBus {
         looked(move || Ok(whole::state(&config)?.map(|state| state.bus))).await
     }
 
-    /// How far a sink's reader is behind, by the offsets that it has noted. Changes nothing.
-    pub async fn lag(config: Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+    /// How far a sink's readers are behind, by the offsets that they have noted: of a table of several parts the one that is furthest
+    /// behind. Changes nothing.
+    pub async fn lag(config: Config, sink: &str, parts: u32) -> Result<BTreeMap<TopicPartition, Lag>> {
         let sink = sink.to_string();
-        looked(move || lag::lag(&config, &sink)).await
+        looked(move || lag::lag(&config, &sink, parts)).await
     }
 
     /// Where each partition of a table's topic begins; with a time (microseconds since 1970 UTC): where what came then begins, none if

@@ -41,13 +41,23 @@ pub(crate) struct Noted {
     pub mark: Option<u64>,
 }
 
-/// Offsets as Kafka's tools know them.
+/// Offsets as Kafka's tools know them. Of a part of a table, which has none of its own, its work has the mark alone.
 pub(crate) fn noted(config: &Config, progress: &Progress) -> Noted {
     let tables = progress.offsets.iter().filter(|(place, _)| !topic::is_internal(&place.topic));
     let name = |topic: &str| kafka_topic(&config.topic_prefix, topic);
-    let places = tables.map(|(place, next)| (name(&place.topic), place.partition, records::of_life(*next).1)).collect();
+    let place = |(place, next): (&TopicPartition, &u64)| match topic::whole_of(&place.topic) {
+        (topic, Some(part)) => (work(config, &name(topic)), part, 0),
+        (topic, None) => (name(topic), place.partition, records::of_life(*next).1),
+    };
+    let places = tables.map(place).collect();
     let mark = progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition: 1 }).copied();
     Noted { places, mark }
+}
+
+/// The topic of a table's work, by that of the table.
+pub(crate) fn work(config: &Config, name: &str) -> String {
+    let prefix = &config.topic_prefix;
+    format!("{}{}", kafka_topic(prefix, WORK), &name[prefix.len().min(name.len())..])
 }
 
 enum Command {
@@ -336,10 +346,9 @@ impl Member {
 
     /// Makes the works of these tables, and asks for a share of them.
     fn subscribe(&mut self, tables: BTreeMap<String, String>) -> Result<()> {
-        let prefix = &self.config.topic_prefix;
-        let there = self.admin.partitions(prefix)?;
+        let there = self.admin.partitions(&self.config.topic_prefix)?;
         for (name, topic) in tables {
-            let work = format!("{}{}", kafka_topic(prefix, WORK), &name[prefix.len().min(name.len())..]);
+            let work = work(&self.config, &name);
             let made = there.get(&work).copied().unwrap_or(0);
             if made < self.parts {
                 match made {

@@ -2,20 +2,20 @@
 
 use crate::config::Config;
 use crate::consumer::Consumer;
-use crate::group::MARK;
+use crate::group::{work, MARK};
 use crate::names::kafka_topic;
 use crate::reader::group_of;
 use crate::records::{self, Ends, MARKS, PROGRESS};
 use crate::whole;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tidewire_change::{Error, Progress, Result, TopicPartition};
 use tidewire_connector::Lag;
 
 const LOOK_BYTES: usize = 4 << 20;
 
-/// Per partition of the tables' topics. Blocks.
-pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition, Lag>> {
+/// Per partition of the tables' topics; of a table of several parts what the one lacks that is furthest behind. Blocks.
+pub(crate) fn lag(config: &Config, sink: &str, parts: u32) -> Result<BTreeMap<TopicPartition, Lag>> {
     if whole::state(config)?.is_none() {
         return Err(Error::unavailable(format!(
             "the bus isn't made yet: there are no topics {}.*",
@@ -41,12 +41,13 @@ pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition
         if let (Some(topic), Some((next, words))) = (tables.get(*name), noted) {
             let place = TopicPartition { topic: Arc::from(topic.as_str()), partition: *partition };
             lags.insert(place, Lag { next: *next, end: *next, ..Lag::default() });
-            if let Some(mark) = words.strip_prefix(MARK).and_then(|mark| mark.parse().ok()) {
+            if let Some(mark) = mark_in(words) {
                 let known = marks.entry(topic).or_insert(mark);
                 *known = mark.max(*known);
             }
         }
     }
+    let behind = if parts > 1 { behind(&asking, config, parts, &tables, &mut marks)? } else { HashSet::new() };
     let mark_of = |topic: &str| marks.get(topic).copied().or(of_all);
     let first = tables.values().map(|topic| mark_of(topic)).min().flatten();
     let lives = whole::lives(config)?;
@@ -58,11 +59,40 @@ pub(crate) fn lag(config: &Config, sink: &str) -> Result<BTreeMap<TopicPartition
         // What was noted of a life before says nothing.
         lags.retain(|place, lag| {
             let end = append.ends.get(&*place.topic).and_then(|ends| ends.get(&place.partition));
-            !(told.contains_key(&*place.topic) && lag.records == 0 && end.is_some_and(|end| lag.next >= *end))
+            let is_told = told.contains_key(&*place.topic) && !behind.contains(&*place.topic);
+            !(is_told && lag.records == 0 && end.is_some_and(|end| lag.next >= *end))
         });
-        count(&mut lags, append);
+        count(&mut lags, append, &behind);
     }
     Ok(lags)
+}
+
+fn mark_in(words: &str) -> Option<u64> {
+    words.strip_prefix(MARK)?.parse().ok()
+}
+
+/// The tables of which a part stands behind the one that has noted offsets; `marks` gets where. A part that has noted nothing has all
+/// before it.
+fn behind<'a>(
+    asking: &Consumer,
+    config: &Config,
+    parts: u32,
+    tables: &'a BTreeMap<String, String>,
+    marks: &mut HashMap<&'a str, u64>,
+) -> Result<HashSet<&'a str>> {
+    let tables = tables.iter().filter(|(_, topic)| marks.contains_key(topic.as_str()));
+    let works: Vec<(String, &str)> = tables.map(|(name, topic)| (work(config, name), topic.as_str())).collect();
+    let places: Vec<_> = works.iter().flat_map(|(work, _)| (0..parts).map(|part| (work.as_str(), part))).collect();
+    let noted = asking.noted_offsets(&places)?;
+    let mut behind = HashSet::new();
+    for ((_, topic), of_parts) in works.iter().zip(noted.chunks(parts as usize)) {
+        let mark = |noted: &Option<(u64, String)>| mark_in(&noted.as_ref()?.1);
+        let slowest = of_parts.iter().map(|noted| mark(noted).unwrap_or(0)).min().unwrap_or(0);
+        if marks.insert(topic, slowest).is_some_and(|known| slowest < known) {
+            behind.insert(*topic);
+        }
+    }
+    Ok(behind)
 }
 
 /// `progress`, with its mark brought back to the first append that reaches behind one of these offsets. Blocks.
@@ -138,7 +168,8 @@ fn appends_behind(config: &Config, mark: Option<u64>) -> Result<Vec<(u64, Ends)>
     Ok(appends)
 }
 
-fn count(lags: &mut BTreeMap<TopicPartition, Lag>, append: Ends) {
+/// `behind`: tables of which a part lacks appends that others have passed: their offsets are those of the others.
+fn count(lags: &mut BTreeMap<TopicPartition, Lag>, append: Ends, behind: &HashSet<&str>) {
     for (topic, partitions) in &append.ends {
         if tidewire_change::topic::is_internal(topic) {
             continue;
@@ -146,11 +177,15 @@ fn count(lags: &mut BTreeMap<TopicPartition, Lag>, append: Ends) {
         for (partition, end) in partitions {
             let place = TopicPartition { topic: Arc::from(topic.as_str()), partition: *partition };
             let lag = lags.entry(place).or_default();
+            // A record of an older version doesn't say how many there are.
+            let counted = append.counts.get(topic).and_then(|counts| counts.get(partition)).copied();
+            if *end <= lag.next && lag.records == 0 && behind.contains(topic.as_str()) {
+                lag.next = end.saturating_sub(counted.unwrap_or(0));
+                lag.end = lag.next;
+            }
             if *end <= lag.next {
                 continue;
             }
-            // A record of an older version doesn't say how many there are.
-            let counted = append.counts.get(topic).and_then(|counts| counts.get(partition)).copied();
             lag.records += counted.unwrap_or(end.saturating_sub(lag.next.max(lag.end)));
             lag.end = *end;
             lag.since = lag.since.or(Some(append.at));
@@ -171,12 +206,25 @@ mod tests {
     fn records_are_counted_without_the_marks_of_transactions_and_the_oldest_tells_the_time() {
         let place = TopicPartition { topic: "s.t".into(), partition: 1 };
         let mut lags = BTreeMap::from([(place.clone(), Lag { next: 10, end: 10, ..Lag::default() })]);
-        count(&mut lags, append(10, 3, 5));
+        let none = HashSet::new();
+        count(&mut lags, append(10, 3, 5), &none);
         assert_eq!(lags[&place].records, 0, "the sink has them");
-        count(&mut lags, append(14, 3, 7));
-        count(&mut lags, append(17, 2, 9));
+        count(&mut lags, append(14, 3, 7), &none);
+        count(&mut lags, append(17, 2, 9), &none);
         assert_eq!(lags[&place], Lag { next: 10, end: 17, records: 5, since: Some(7) });
-        count(&mut lags, Ends { counts: BTreeMap::new(), ..append(20, 0, 9) });
+        count(&mut lags, Ends { counts: BTreeMap::new(), ..append(20, 0, 9) }, &none);
         assert_eq!(lags[&place].records, 8);
+    }
+
+    #[test]
+    fn what_a_part_lacks_that_another_has_passed_begins_with_the_first_append_that_it_lacks() {
+        let place = TopicPartition { topic: "s.t".into(), partition: 1 };
+        let mut lags = BTreeMap::from([(place.clone(), Lag { next: 18, end: 18, ..Lag::default() })]);
+        let behind = HashSet::from(["s.t"]);
+        count(&mut lags, append(14, 3, 7), &behind);
+        assert_eq!(lags[&place], Lag { next: 11, end: 14, records: 3, since: Some(7) });
+        count(&mut lags, append(18, 3, 9), &behind);
+        count(&mut lags, append(21, 2, 11), &behind);
+        assert_eq!(lags[&place], Lag { next: 11, end: 21, records: 8, since: Some(7) });
     }
 }

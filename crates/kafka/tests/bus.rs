@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tidewire_change::{Checkpoint, ErrorKind, Message, Position, Progress, Result, TopicPartition};
+use tidewire_change::{topic, Checkpoint, ErrorKind, Message, Position, Progress, Result, TopicPartition};
 use tidewire_connector::conformance::bus::{passes, Bus};
-use tidewire_connector::{Budget, BusReader, BusWriter, FetchedMessage};
-use tidewire_kafka::{Config, KafkaBus, KafkaReader};
+use tidewire_connector::{Budget, BusReader, BusWriter, FetchedMessage, Lag, Membership, Move};
+use tidewire_kafka::{Config, Group, KafkaBus, KafkaMember, KafkaReader};
 use tidewire_testbed::Kafka;
 
 /// One broker for all tests; each has a prefix of its own.
@@ -239,26 +239,84 @@ async fn a_topic_gets_the_partitions_that_it_lacks_and_the_order_stays() -> Resu
     Ok(())
 }
 
+/// Partition, records, since when.
+fn lacks(lags: BTreeMap<TopicPartition, Lag>) -> Vec<(u32, u64, Option<i64>)> {
+    lags.into_iter().map(|(place, lag)| (place.partition, lag.records, lag.since)).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn lag_counts_what_a_sink_lacks_and_goes_back_to_nothing() -> Result<()> {
     let bus = capture(config("lag")).await?;
     let of = |n: u32| message("a.b", n % 2, "k", n.to_string());
-    let lacks = |lags: BTreeMap<TopicPartition, tidewire_connector::Lag>| -> Vec<(u32, u64, Option<i64>)> {
-        lags.into_iter().map(|(place, lag)| (place.partition, lag.records, lag.since)).collect()
-    };
     bus.append((0..10).map(of).collect(), checkpoint(1)).await?;
     bus.append(vec![of(0)], checkpoint(2)).await?;
     let since = Some(1_700_000_000_000_007);
-    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 6, since), (1, 5, since)]);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s", 1).await?), [(0, 6, since), (1, 5, since)]);
     let mut one = reader(&bus, "s", &Progress::default()).await?;
     let (_, progress) = read(&mut one, 2).await?;
     one.commit(&progress).await?;
     drop(one);
-    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 0, None), (1, 0, None)]);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s", 1).await?), [(0, 0, None), (1, 0, None)]);
     bus.append((0..3).map(of).collect(), checkpoint(3)).await?;
     bus.append((0..2).map(of).collect(), None).await?;
-    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s").await?), [(0, 3, since), (1, 2, since)]);
-    assert_eq!(lacks(KafkaBus::lag(config("lag"), "another").await?), [(0, 9, since), (1, 7, since)]);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "s", 1).await?), [(0, 3, since), (1, 2, since)]);
+    assert_eq!(lacks(KafkaBus::lag(config("lag"), "another", 1).await?), [(0, 9, since), (1, 7, since)]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_table_of_parts_lag_tells_what_the_part_lacks_that_is_furthest_behind() -> Result<()> {
+    let group = Some(Group { session: Duration::from_secs(6), instance: None });
+    let config = || Config { group: group.clone(), ..config("lag-parts") };
+    let bus = capture(config()).await?;
+    let of = |n: u32| message("a.b", n % 2, "k", n.to_string());
+    let mut one = reader(&bus, "s", &Progress::default()).await?;
+    bus.append((0..10).map(of).collect(), checkpoint(1)).await?;
+    let (_, first) = read(&mut one, 1).await?;
+    bus.append((0..3).map(of).collect(), checkpoint(2)).await?;
+    let (_, more) = read(&mut one, 2).await?;
+    let second = Progress { offsets: first.offsets.clone().into_iter().chain(more.offsets).collect(), ..more };
+    let mut member = KafkaMember::join(config(), "s", 2).await?;
+    let mut ours = 0;
+    while ours < 2 {
+        if let Move::Ours(parts) = member.next().await? {
+            ours += parts.len();
+        }
+    }
+    let mut one = one.noted_by(member.noter());
+    // What a part's owner holds; whoever has the first tells the offsets.
+    let part = |progress: &Progress, part: u32| {
+        let mut told = progress.clone();
+        told.offsets.retain(|place, _| part == 0 || topic::is_internal(&place.topic));
+        told.offsets.insert(TopicPartition { topic: topic::part_of("a.b", part).into(), partition: part }, 0);
+        told
+    };
+    let is_told = async |expected: [(u32, u64, Option<i64>); 2]| {
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = lacks(KafkaBus::lag(config(), "s", 2).await?);
+            if found == expected {
+                return Ok::<(), tidewire_change::Error>(());
+            }
+            assert!(std::time::Instant::now() < until, "{found:?}, not {expected:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let since = Some(1_700_000_000_000_007);
+    one.commit(&part(&second, 0)).await?;
+    is_told([(0, 7, since), (1, 6, since)]).await?;
+    one.commit(&part(&first, 1)).await?;
+    is_told([(0, 2, since), (1, 1, since)]).await?;
+    one.commit(&part(&second, 1)).await?;
+    is_told([(0, 0, None), (1, 0, None)]).await?;
+    // One process writes the whole table from now on: the parts' marks say nothing of it.
+    member.leave().await;
+    bus.append((0..3).map(of).collect(), checkpoint(3)).await?;
+    is_told([(0, 2, since), (1, 1, since)]).await?;
+    let mut whole = reader(&bus, "s", &second).await?;
+    let (_, third) = read(&mut whole, 3).await?;
+    whole.commit(&third).await?;
+    is_told([(0, 0, None), (1, 0, None)]).await?;
     Ok(())
 }
 

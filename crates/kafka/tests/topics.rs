@@ -144,7 +144,7 @@ async fn a_topic_made_anew_is_told_to_a_sink_that_was_away_however_much_is_in_it
     append(&bus, messages("a.b", 0, 151..152), 6).await;
     sink.read(&bus, 6).await;
     assert_eq!((sink.took(), sink.anew.len()), (vec![151], 0));
-    let lags = KafkaBus::lag(config("away"), "another").await.unwrap();
+    let lags = KafkaBus::lag(config("away"), "another", 1).await.unwrap();
     assert_eq!(
         lags.values().map(|lag| lag.records).sum::<u64>(),
         53,
@@ -197,7 +197,7 @@ async fn what_another_program_writes_to_the_bus_s_own_topics_is_passed_over() {
     append(&bus, messages("a.b", 0, 5..6), 2).await;
     sink.read(&bus, 2).await;
     assert_eq!(sink.took(), (0..6).collect::<Vec<_>>());
-    let lags = KafkaBus::lag(config("foreign"), "another").await.unwrap();
+    let lags = KafkaBus::lag(config("foreign"), "another", 1).await.unwrap();
     assert_eq!(lags.values().map(|lag| lag.records).sum::<u64>(), 6);
 }
 
@@ -227,6 +227,6 @@ async fn topics_take_what_max_message_allows_also_when_it_is_raised_later_and_el
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_bus_that_nobody_made_there_is_no_lag() {
-    let told = KafkaBus::lag(config("never"), "s").await.expect_err("there is none");
+    let told = KafkaBus::lag(config("never"), "s", 1).await.expect_err("there is none");
     assert!(told.kind() == ErrorKind::Unavailable && told.to_string().contains("isn't made yet"), "{told}");
 }

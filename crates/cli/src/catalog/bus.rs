@@ -157,7 +157,7 @@ pub async fn lag(config: &Config) -> Result<Vec<SinkLag>> {
         }
         Bus::Kafka(settings) => {
             for sink in &config.sinks {
-                let partitions = KafkaBus::lag(kafka_config(config, settings)?, &sink.name).await?;
+                let partitions = KafkaBus::lag(kafka_config(config, settings)?, &sink.name, lake::parts(sink)).await?;
                 all.push(SinkLag { sink: sink.name.clone(), partitions });
             }
         }

@@ -204,6 +204,24 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
 }
 
 #[test]
+fn parts_of_a_lake_need_processes_that_own_them_and_buckets_that_they_divide() {
+    let with = |lake: &str, bus: &str| USUAL.replace("path: ./lake", &format!("path: ./lake, {lake}")) + bus;
+    let group = "bus: {kafka: {brokers: 'k:1', group: {session_timeout: 6s}}}\n";
+    let config = read(&with("buckets: 8, parts: 4", group)).unwrap();
+    assert!(matches!(config.sinks[0].kind, SinkKind::Delta { buckets: 8, parts: 4, .. }), "{config:?}");
+    let undivided = refusal(&with("buckets: 8, parts: 3", group));
+    assert!(undivided.contains("`sinks.lake.delta.parts` must divide `buckets`, which is 8"), "{undivided}");
+    assert!(refusal(&with("parts: 2", group)).contains("must divide `buckets`, which is 1"));
+    for bus in ["bus: {kafka: {brokers: 'k:1'}}\n", ""] {
+        let alone = refusal(&with("buckets: 8, parts: 4", bus));
+        assert!(alone.contains("`sinks` says `parts` in `lake`, which needs `bus.kafka.group`"), "{alone}");
+    }
+    assert!(refusal(&with("parts: 0", group)).contains("`sinks.lake.delta.parts` must be"));
+    let of_rows = USUAL.replace("schema: replica", "schema: replica, parts: 2") + group;
+    assert!(refusal(&of_rows).contains("unknown key `parts` in `sinks.replica.postgres`"));
+}
+
+#[test]
 fn a_lake_in_a_bucket_is_read_and_half_of_its_settings_is_refused() {
     let with = |lake: &str| {
         USUAL

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
-use tidewire_change::{topic, Boundary, Progress, Result, TableName};
+use tidewire_change::{topic, Boundary, Progress, Result, TableName, TopicPartition};
 use tidewire_connector::Part;
 use tokio::sync::{mpsc, oneshot};
 
@@ -199,15 +199,24 @@ impl Deliver {
             tables.dedup();
             self.repairs.ask_to_begin(&self.shared, &self.state.name, &tables).await?;
         }
-        Ok(self.reader.joined(of_topics(known)))
+        let progress = self.reader.joined(of_topics(known));
+        // Whoever had them before may have told less.
+        self.tell(&progress).await?;
+        Ok(progress)
     }
 
-    /// The bus notes what is committed. Of a topic that is read for several parts, here and elsewhere, whoever has the first one tells.
+    /// The bus notes what is committed. Of a topic that is read for several parts, here and elsewhere, whoever has the first one tells its
+    /// offsets; how far a part is its owner tells.
     pub(crate) async fn tell(&mut self, progress: &Progress) -> Result<()> {
         let Some(lane) = &self.lane else { return self.reader.commit(progress).await };
         let tells = |topic: &str| lane.topics.contains(topic) || lane.topics.contains(&topic::part_of(topic, 0));
         let mut told = progress.clone();
         told.offsets.retain(|place, _| topic::is_internal(&place.topic) || tells(&place.topic));
+        let part = |topic: &String| {
+            let partition = topic::whole_of(topic).1?;
+            Some((TopicPartition { topic: topic.as_str().into(), partition }, 0))
+        };
+        told.offsets.extend(lane.topics.iter().filter_map(part));
         self.reader.commit(&told).await
     }
 }
