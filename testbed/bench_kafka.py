@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PostgreSQL -> Kafka in Debezium's JSON, beside Debezium's embedded engine on the same log, as ratios in one run.
 
-    testbed/bench_kafka.py [--repeats 3] [--changes 1000000] [--only capture,latency,deliver]
+    testbed/bench_kafka.py [--repeats 3] [--changes 1000000] [--only capture,latency,deliver,parts]
 
 capture   W1 (see bench.py) waits in a slot: `tidewire capture` (JSON without schemas, acks=all, a transaction an append, lz4) into a broker
           on this machine, beside Debezium 3.6's embedded engine with Kafka's own producer (acks=all, idempotent, lz4).
@@ -10,6 +10,8 @@ latency   2,000 single-row transactions/s for 30 s with synchronous_commit=on: t
           in which the JVMs of broker, consumer and Debezium warm up, aren't counted.
 deliver   as many changes of 8 tables on the bus, in our own form: two `tidewire deliver` processes of one group into a lake, the rate of both;
           then one of them is killed under 200 transactions/s over all tables: how long its tables had no commit.
+parts     W1 on the bus, in our own form: one table into a lake by one `tidewire deliver` (`buckets: 4`), and by two of one group with
+          `parts: 2`; both copies are compared with the source.
 Give it the machine alone. Prints medians and the spread; `--json FILE` keeps the numbers.
 """
 import argparse, glob, json, os, shutil, statistics, subprocess, sys, threading, time, urllib.request
@@ -118,11 +120,10 @@ class KafkaBench(Bench):
         consumer = subprocess.Popen(["java", "-cp", paths, "Latency", self.kafka.address, topic, "20000", "40000"], stdout=subprocess.PIPE,
                                     stderr=subprocess.DEVNULL, text=True)
         assert consumer.stdout.readline().strip() == "ready", "the consumer failed"
-        cpu = lambda: sum(int(x) for x in open("/proc/%d/stat" % capturing.pid).read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
-        before, rate = cpu(), self.ticks()
+        before, rate = self.used(capturing), self.ticks()
         told = consumer.stdout.read().split()
         assert consumer.wait() == 0 and len(told) == 3, "the consumer failed"
-        return (rate, *map(float, told), cpu() - before)
+        return (rate, *map(float, told), self.used(capturing) - before)
 
     def of_capture(self, paths, name, exactly_once):
         bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": name, "partitions": 4, "exactly_once": exactly_once, **MODES}}
@@ -156,10 +157,10 @@ class KafkaBench(Bench):
                                              "maximum ms": "%.0f" % f[3], "CPU % of a core": "%.0f" % (f[4] / 30 * 100)})
 
 
-    def member(self, config):
-        """A process that delivers to the lake, and what it says of it."""
+    def member(self, config, sink="lake"):
+        """A process that delivers to the sink, and what it says of it."""
         http = "127.0.0.1:%d" % server.free_port()
-        process = subprocess.Popen([self.o.binary, "deliver", config, "--sink", "lake", "--http", http], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([self.o.binary, "deliver", config, "--sink", sink, "--http", http], stdout=subprocess.DEVNULL)
 
         def lake():
             try:
@@ -198,6 +199,57 @@ class KafkaBench(Bench):
                                 "longest pause of a killed process's tables s": spread([f[1] for f in figures]),
                                 "of the other tables s": spread([f[2] for f in figures]), "copies that differ at the end": sum(f[3] for f in figures)})
 
+    def parts(self):
+        n, figures, unequal = self.o.changes, {"whole": [], "parted": []}, 0
+        for i in range(self.o.repeats):
+            self.make_bench(TABLE)
+            name = "parts%d" % i
+            bus = {"kafka": {"brokers": self.kafka.address, "topic_prefix": name, "partitions": 4, "group": {"session_timeout": "6s"}}}
+            lake = lambda sink, **more: {"delta": {"path": os.path.join(self.folder, name, sink), "buckets": 4, **more}}
+            sinks = {"whole": lake("whole"), "parted": lake("parted", parts=2)}
+            config = self.config(name, "bench", bus=bus, sinks=sinks)
+            capturing = self.run_part("capture", config)
+            wait("the table is there", lambda: (status(config) or {}).get("source", {}).get("open"))
+            self.load_w1(n)
+            end = lsn(self.sql("SELECT pg_current_wal_insert_lsn()::text"))
+            wait("all is on the bus", lambda: self.durable(config, end), pause=0.02)
+            # By turns: what comes first finds a colder machine.
+            for sink, processes in (("whole", 1), ("parted", 2)) if i % 2 == 0 else (("parted", 2), ("whole", 1)):
+                *figure, is_equal = self.delivered(config, sink, processes, end)
+                figures[sink].append(figure)
+                unequal += not is_equal
+            self.end(capturing)
+            self.sql("SELECT pg_drop_replication_slot('tw_%s')" % name)
+        rate = {sink: [n / f[0] for f in of] for sink, of in figures.items()}
+        cpu = {sink: [f[1] / n * 1e6 for f in of] for sink, of in figures.items()}
+        self.report("parts", {
+            "changes": n, "one process changes/s, start included": spread(rate["whole"]), "CPU us/change": spread(cpu["whole"]),
+            "two processes with parts: 2 changes/s": spread(rate["parted"]), "their CPU us/change": spread(cpu["parted"]),
+            "two beside one": "%.2f" % (statistics.median(rate["parted"]) / statistics.median(rate["whole"])),
+            "copies that differ at the end": unequal})
+
+    def delivered(self, config, sink, processes, end):
+        """Processes of a group write the table up to here: the seconds, their CPU seconds, and whether it is equal."""
+        began = time.time()
+        members = [self.member(config, sink) for _ in range(processes)]
+
+        def is_all():
+            told = [lake() for _, lake in members]
+            has_part = all(lake.get("shares") for lake in told)
+            return has_part and all(lake["position"]["commit"] >= end - 4096 for lake in told)
+        wait("all is in the lake", is_all, pause=0.05)
+        seconds = time.time() - began
+        used = [self.used(process) for process, _ in members]
+        told = subprocess.run([self.o.binary, "reconcile", config, "--sink", sink, "--json"], capture_output=True, text=True)
+        for process, _ in members:
+            self.end(process)
+        return seconds, sum(used), json.loads(told.stdout)["equal"]
+
+    def used(self, process):
+        """CPU seconds of a process that runs."""
+        with open("/proc/%d/stat" % process.pid) as f:
+            return sum(int(x) for x in f.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
     def killed(self, config, tables, process, lake, of_other):
         """Kills it under load. The longest time without a commit of its tables and of the others, and whether a copy differs at last."""
         moved, ends, ticks = set(t.split(".")[1] for t in lake()["shares"]), threading.Event(), [0]
@@ -233,7 +285,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--repeats", type=int, default=3)
     a.add_argument("--changes", type=int, default=1_000_000)
-    a.add_argument("--only", default="capture,latency,deliver")
+    a.add_argument("--only", default="capture,latency,deliver,parts")
     a.add_argument("--json")
     a.add_argument("--binary", default=os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "tidewire"))
     b = KafkaBench(a.parse_args())
