@@ -266,17 +266,19 @@ async fn lag_counts_what_a_sink_lacks_and_goes_back_to_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_table_of_parts_lag_tells_what_the_part_lacks_that_is_furthest_behind() -> Result<()> {
+    // A group of its own: of one with members nobody else notes offsets.
+    const SINK: &str = "of-parts";
     let group = Some(Group { session: Duration::from_secs(6), instance: None });
     let config = || Config { group: group.clone(), ..config("lag-parts") };
     let bus = capture(config()).await?;
     let of = |n: u32| message("a.b", n % 2, "k", n.to_string());
-    let mut one = reader(&bus, "s", &Progress::default()).await?;
+    let mut one = reader(&bus, SINK, &Progress::default()).await?;
     bus.append((0..10).map(of).collect(), checkpoint(1)).await?;
     let (_, first) = read(&mut one, 1).await?;
     bus.append((0..3).map(of).collect(), checkpoint(2)).await?;
     let (_, more) = read(&mut one, 2).await?;
     let second = Progress { offsets: first.offsets.clone().into_iter().chain(more.offsets).collect(), ..more };
-    let mut member = KafkaMember::join(config(), "s", 2).await?;
+    let mut member = KafkaMember::join(config(), SINK, 2).await?;
     let mut ours = 0;
     while ours < 2 {
         if let Move::Ours(parts) = member.next().await? {
@@ -294,7 +296,7 @@ async fn of_a_table_of_parts_lag_tells_what_the_part_lacks_that_is_furthest_behi
     let is_told = async |expected: [(u32, u64, Option<i64>); 2]| {
         let until = std::time::Instant::now() + Duration::from_secs(30);
         loop {
-            let found = lacks(KafkaBus::lag(config(), "s", 2).await?);
+            let found = lacks(KafkaBus::lag(config(), SINK, 2).await?);
             if found == expected {
                 return Ok::<(), tidewire_change::Error>(());
             }
@@ -313,7 +315,7 @@ async fn of_a_table_of_parts_lag_tells_what_the_part_lacks_that_is_furthest_behi
     member.leave().await;
     bus.append((0..3).map(of).collect(), checkpoint(3)).await?;
     is_told([(0, 2, since), (1, 1, since)]).await?;
-    let mut whole = reader(&bus, "s", &second).await?;
+    let mut whole = reader(&bus, SINK, &second).await?;
     let (_, third) = read(&mut whole, 3).await?;
     whole.commit(&third).await?;
     is_told([(0, 0, None), (1, 0, None)]).await?;
