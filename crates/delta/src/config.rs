@@ -62,8 +62,10 @@ const NOTED_NAME_MAX: usize = 120;
 /// How a table is kept small and quick to read.
 #[derive(Clone, Debug)]
 pub struct Upkeep {
-    /// Commits between two checkpoints.
+    /// Commits between two checkpoints, at most.
     pub checkpoint_commits: u64,
+    /// Bytes of commits since the last checkpoint from which on it comes sooner, after a tenth of them: whoever opens the table reads them all.
+    pub checkpoint_bytes: u64,
     /// So many files of one size class become one of the next.
     pub merge_files: usize,
     /// Live bytes below which a file is of the first class, of the second class, …; larger ones are merged only for their
@@ -86,6 +88,7 @@ impl Upkeep {
     fn hurried() -> Self {
         Upkeep {
             checkpoint_commits: 5,
+            checkpoint_bytes: 64 << 10,
             merge_files: 4,
             classes_bytes: vec![64 << 10, 1 << 20],
             struck_part: 0.2,
@@ -104,6 +107,7 @@ impl Default for Upkeep {
         }
         Upkeep {
             checkpoint_commits: 100,
+            checkpoint_bytes: 2 << 20,
             merge_files: 16,
             classes_bytes: vec![2 << 20, 24 << 20],
             struck_part: 0.2,

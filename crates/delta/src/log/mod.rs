@@ -33,10 +33,10 @@ pub fn put(store: &Store, version: u64, actions: &[Action], before: Option<Link>
     Ok(store.put_if_absent(&commit_name(version), &bytes)?.then_some(Link { version, digest }))
 }
 
-/// Starts to write a commit behind the one of ours `before`, whatever version it will become. With the digest of its bytes.
-pub fn stage(store: &Store, actions: &[Action], before: Option<Link>) -> Result<(Staged, u128)> {
+/// Starts to write a commit behind the one of ours `before`, whatever version it will become. With the digest of its bytes, and how many they are.
+pub fn stage(store: &Store, actions: &[Action], before: Option<Link>) -> Result<(Staged, u128, u64)> {
     let (bytes, digest) = seal::sealed(actions, before)?;
-    Ok((store.stage(&format!("{FOLDER}/commit"), &bytes)?, digest))
+    Ok((store.stage(&format!("{FOLDER}/commit"), &bytes)?, digest, bytes.len() as u64))
 }
 
 /// Removes files of the log by their names.

@@ -187,7 +187,7 @@ impl Table {
     /// other owners' commits it says that it follows these.
     pub(super) fn put(&mut self, actions: Vec<Action>, syncing: Vec<Syncing>) -> Result<()> {
         let actions = self.as_readers_see_it(actions)?;
-        let (mut staged, mut digest) = log::stage(&self.store, &actions, self.state.last)?;
+        let (mut staged, mut digest, mut bytes) = log::stage(&self.store, &actions, self.state.last)?;
         // The names of the files in the table's folder.
         let folder = self.store.sync_folder_later(log::FOLDER)?;
         syncing.into_iter().chain([folder]).try_for_each(Syncing::wait)?;
@@ -201,6 +201,7 @@ impl Table {
                 self.state.apply(version, actions);
                 self.state.last = Some(log::seal::Link { version, digest });
                 self.upkeep.has_put = true;
+                self.upkeep.logged += bytes;
                 return self.check_awake(self.config.now(), self.config.upkeep.log_retention.as_micros() as i64 / 2);
             }
             let followed = self.state.last;
@@ -210,7 +211,7 @@ impl Table {
                 self.follow_neighbour(version)?;
             }
             if self.state.last != followed {
-                (staged, digest) = log::stage(&self.store, &actions, self.state.last)?;
+                (staged, digest, bytes) = log::stage(&self.store, &actions, self.state.last)?;
                 staged.wait()?;
             }
         }

@@ -112,6 +112,31 @@ async fn a_table_that_had_nothing_to_commit_still_has_its_progress() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_comes_sooner_where_commits_are_large_since_whoever_opens_the_table_reads_them_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::new(folder.path(), "p", "lake");
+    (config.upkeep.checkpoint_commits, config.upkeep.checkpoint_bytes) = (50, 16 << 10);
+    let schema = table("t");
+    let mut sink = open(&config).await;
+    for commit in 1..40 {
+        write(&mut sink, &schema, rows(&schema, commit, 0..9)).await;
+        sink.commit(&progress(&schema, commit, commit)).await.unwrap();
+        sink.settle().await.unwrap();
+    }
+    drop(sink);
+    let log = folder_of(&config, &schema).join("_delta_log");
+    let version = |name: &String| name[..20].parse::<u64>().unwrap();
+    let mut checkpoints: Vec<u64> = names(&log, ".checkpoint.parquet").iter().map(version).collect();
+    checkpoints.sort_unstable();
+    assert!(checkpoints.len() >= 2 && checkpoints[0] < 40, "{checkpoints:?}");
+    let bytes_until = |end: u64| -> u64 {
+        let commits = names(&log, ".json").into_iter().filter(|name| version(name) <= end);
+        commits.map(|name| std::fs::metadata(log.join(name)).unwrap().len()).sum()
+    };
+    assert!(bytes_until(checkpoints[0]) >= 16 << 10 && checkpoints.windows(2).all(|pair| pair[1] - pair[0] >= 5));
+}
+
+#[tokio::test]
 async fn checkpoints_stand_for_the_commits_before_them_and_old_files_go_after_the_retention() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = Config::new(folder.path(), "p", "lake");

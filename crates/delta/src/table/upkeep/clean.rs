@@ -22,9 +22,12 @@ impl Table {
     /// does, the others remove their own files alone.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
-        let next = self.upkeep.checkpointed + self.config.upkeep.checkpoint_commits;
+        let rules = &self.config.upkeep;
+        let since = self.state.version.saturating_sub(self.upkeep.checkpointed);
+        let is_large = self.upkeep.logged >= rules.checkpoint_bytes && since >= rules.checkpoint_commits / 10;
+        let is_due = is_large || since >= rules.checkpoint_commits;
         let is_damaged = !self.state.damaged.is_empty() && self.scope.is_first();
-        if running || (self.state.version < next && !is_damaged) || !self.is_alone() {
+        if running || !(is_due || is_damaged) || !self.is_alone() {
             return Ok(());
         }
         self.upkeep.wait_for_checkpoint();
@@ -65,7 +68,7 @@ impl Table {
         };
         let named = names_in_use(&self.state)?;
         let (store, version, scope) = (self.store.clone(), self.state.version, self.scope);
-        self.upkeep.checkpointed = version;
+        (self.upkeep.checkpointed, self.upkeep.logged) = (version, 0);
         let (last, mut damaged) = (self.state.last, std::mem::take(&mut self.state.damaged));
         damaged.retain(|name| !name.starts_with(&format!("{version:020}.")));
         Ok(move || {

@@ -36,6 +36,8 @@ pub struct Upkeep {
     checkpoint: Option<JoinHandle<()>>,
     /// Version of the last checkpoint.
     checkpointed: u64,
+    /// Bytes of the commits that were put since.
+    pub logged: u64,
     /// Something was committed since the table was opened.
     pub has_put: bool,
     pub pace: Pace,
@@ -77,7 +79,7 @@ type Copied = (u128, (u32, u32), Place);
 impl Upkeep {
     pub fn new(state: &State) -> Upkeep {
         let checkpointed = state.checkpoint.unwrap_or(0);
-        Upkeep { merge: None, checkpoint: None, checkpointed, has_put: false, pace: Pace::default() }
+        Upkeep { merge: None, checkpoint: None, checkpointed, logged: 0, has_put: false, pace: Pace::default() }
     }
 
     pub fn wait_for_checkpoint(&mut self) {
