@@ -15,14 +15,20 @@ UNWRAP = {"add.fields": "op,source.sequence,source.lsn,source.snapshot,source.ts
 # Of our own topics, the place in full. (`unavailable` and `exact` the transform can't add: arrays and maps.)
 UNWRAP_OURS = {"add.fields": "op,source.commit_lsn,source.ordinal", "delete.tombstone.handling.mode": "rewrite-with-tombstone"}
 ROWS_ALONE = {"delete.tombstone.handling.mode": "tombstone"}
+# The place stands in the headers, of deletes too.
+IN_HEADERS = {"add.headers": UNWRAP["add.fields"], "delete.tombstone.handling.mode": "tombstone"}
 # Name, converter, its properties, whether the database tells the columns (in Avro the schemas do all the same), and the transform.
 FORMS = [
     ("json", JSON, {"schemas.enable": "false"}, True, None),
     ("json_schemas", JSON, {"schemas.enable": "true"}, False, None),
     ("json_rows", JSON, {"schemas.enable": "false"}, True, ROWS_ALONE),
     ("json_rows_schemas", JSON, {"schemas.enable": "true"}, False, UNWRAP),
+    ("json_rows_headers", JSON, {"schemas.enable": "false"}, True, IN_HEADERS),
     ("avro", AVRO, {}, False, None),
     ("avro_told", AVRO, {"enhanced.avro.schema.support": "true"}, True, None),
+    # Without what Connect says of types.
+    ("avro_plain", AVRO, {"connect.meta.data": "false"}, True, None),
+    ("avro_rows_headers", AVRO, {"connect.meta.data": "false"}, True, IN_HEADERS),
     ("avro_rows", AVRO, {}, False, UNWRAP),
     ("avro_rows_alone", AVRO, {}, True, ROWS_ALONE),
     # NULL is no zero there only with one of these; what the types are is told by the database alone.

@@ -108,6 +108,24 @@ impl Headers<'_> {
         // SAFETY: the message lives as long as this.
         unsafe { header(self.0, name) }
     }
+
+    /// Each header's name and value, in their order; one without a value has none.
+    pub fn each(&self, mut take: impl FnMut(&[u8], &[u8])) {
+        let mut headers = null_mut();
+        // SAFETY: the message lives as long as this, and its headers with it.
+        unsafe {
+            if Fault::of(c::rd_kafka_message_headers(self.0, &mut headers)).is_some() {
+                return;
+            }
+            let (mut name, mut value, mut len) = (null(), null(), 0);
+            for at in 0.. {
+                if Fault::of(c::rd_kafka_header_get_all(headers, at, &mut name, &mut value, &mut len)).is_some() {
+                    return;
+                }
+                take(CStr::from_ptr(name).to_bytes(), slice(value as *mut c_void, len).unwrap_or(&[]));
+            }
+        }
+    }
 }
 
 /// Messages that one poll brings at most.

@@ -137,32 +137,25 @@ impl<'a> Glance<'a> {
     }
 
     fn unwrapped(&mut self) -> Option<Result<()>> {
-        let (mut cursor, mut first) = (Cursor::new(self.payload), true);
-        let (mut op, mut is_deleted, mut ts_ms) = (None, false, None);
-        if !cursor.take(b'{') {
-            return None;
-        }
-        while let Some(name) = cursor.member(&mut first)? {
-            cursor.peek()?;
-            let value = cursor.value()?;
-            match name.strip_prefix(b"__") {
-                Some(b"op") => op = Some(value),
-                Some(b"deleted") => is_deleted = matches!(value, b"\"true\"" | b"true"),
-                Some(b"ts_ms") => ts_ms = signed(value),
-                Some(short) => self.facts.add(short.strip_prefix(b"source_").unwrap_or(short), name, value),
-                None => {}
-            }
-        }
-        if !cursor.is_at_end() {
-            return None;
-        }
-        self.facts.at = self.facts.at.or(ts_ms.map(|ms: i64| ms.saturating_mul(1000)));
+        let (op, is_deleted) = self.facts.added(self.payload)?;
         let op = match (is_deleted, op) {
             (true, _) => Ok(Op::Delete),
             (false, Some(op)) => letter(op),
             (false, None) => Ok(Op::Update),
         };
         Some(op.map(|op| self.what = What::Change(op)))
+    }
+
+    /// Of a row alone: with what its headers tell, as an object of the names that fields have; empty: they tell nothing.
+    pub fn also(&mut self, headers: &'a [u8]) -> Result<()> {
+        if headers.is_empty() {
+            return Ok(());
+        }
+        let (op, _) = self.facts.added(headers).ok_or_else(broken)?;
+        if let (Some(op), false) = (op, self.what == What::Change(Op::Delete)) {
+            self.what = What::Change(letter(op)?);
+        }
+        self.facts.complete(true)
     }
 }
 
@@ -243,6 +236,41 @@ pub(super) fn field(name: &[u8]) -> Field {
 }
 
 impl<'a> Facts<'a> {
+    /// What the headers of a message without a value tell, see `Glance::also`.
+    pub fn of_headers(headers: &'a [u8]) -> Result<Facts<'a>> {
+        let mut facts = Facts::default();
+        if !headers.is_empty() {
+            facts.added(headers).ok_or_else(broken)?;
+            facts.complete(true)?;
+        }
+        Ok(facts)
+    }
+
+    /// Takes what was added to a row alone. The operation, and whether the row is gone; none: it is no object.
+    fn added(&mut self, object: &'a [u8]) -> Option<(Option<&'a [u8]>, bool)> {
+        let (mut cursor, mut first) = (Cursor::new(object), true);
+        let (mut op, mut is_deleted, mut ts_ms) = (None, false, None);
+        if !cursor.take(b'{') {
+            return None;
+        }
+        while let Some(name) = cursor.member(&mut first)? {
+            cursor.peek()?;
+            let value = cursor.value()?;
+            match name.strip_prefix(b"__") {
+                Some(b"op") => op = Some(value),
+                Some(b"deleted") => is_deleted = matches!(value, b"\"true\"" | b"true"),
+                Some(b"ts_ms") => ts_ms = signed(value),
+                Some(short) => self.add(short.strip_prefix(b"source_").unwrap_or(short), name, value),
+                None => {}
+            }
+        }
+        if !cursor.is_at_end() {
+            return None;
+        }
+        self.at = self.at.or(ts_ms.map(|ms: i64| ms.saturating_mul(1000)));
+        Some((op, is_deleted))
+    }
+
     /// `shown`: the name as it stands in the message.
     fn add(&mut self, name: &[u8], shown: &'a [u8], value: &'a [u8]) {
         self.set(field(name), shown, value);

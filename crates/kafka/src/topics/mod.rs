@@ -6,6 +6,7 @@
 //!                                                                        with the offsets behind them as checkpoint
 //! ```
 
+mod added;
 mod fits;
 mod handle;
 mod keys;

@@ -1,5 +1,6 @@
 //! The thread that reads the topics: which there are, what comes of them, and where they end.
 
+use super::added::Added;
 use super::writers::{Header, Reference};
 use super::{group, is_meant, TopicsConfig};
 use crate::admin::ANSWER;
@@ -28,6 +29,8 @@ pub(super) struct Record {
     pub is_moved: bool,
     /// Schemas of key and value, where headers name them.
     pub headers: [Option<Header>; 2],
+    /// What the transform added to the headers of a row alone, as a JSON object; empty: nothing.
+    pub added: Bytes,
 }
 
 /// Up to where each partition goes.
@@ -162,8 +165,8 @@ impl Reading {
     fn poll(&mut self, raw: &mut Raw) -> Result<()> {
         let mut wait = POLL;
         loop {
-            let Reading { consumer, names, left, .. } = self;
-            let count = consumer.poll(wait, |event| take(event, names, left, raw))?;
+            let Reading { consumer, names, left, config, .. } = self;
+            let count = consumer.poll(wait, |event| take(event, names, left, config.unwrapped, raw))?;
             if let Some(fault) = self.consumer.client().trouble() {
                 return Err(fault.error("reading topics"));
             }
@@ -280,13 +283,23 @@ impl Reading {
     }
 }
 
-fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<String>, raw: &mut Raw) -> Result<()> {
+fn take(
+    event: Event<'_>,
+    names: &HashMap<String, Arc<str>>,
+    left: &BTreeSet<String>,
+    unwrapped: bool,
+    raw: &mut Raw,
+) -> Result<()> {
     match event {
         // Some may have been on their way when the topic was left.
         Event::Message { topic, .. } | Event::End { topic, .. } if left.contains(topic) => {}
         Event::Message { topic, partition, offset, key, value, timestamp_ms, others, .. } => {
             let Some(topic) = names.get(topic).cloned() else { return Ok(()) };
             raw.bytes += value.len() + key.map_or(0, <[u8]>::len);
+            let mut added = Added::default();
+            if unwrapped {
+                others.each(|name, value| added.take(name, value));
+            }
             raw.records.push(Record {
                 topic,
                 partition,
@@ -299,6 +312,7 @@ fn take(event: Event<'_>, names: &HashMap<String, Arc<str>>, left: &BTreeSet<Str
                     let (reference, rest) = Reference::take(others.get(name)?)?;
                     Some((reference, Bytes::copy_from_slice(rest)))
                 }),
+                added: added.json(),
             });
         }
         Event::End { topic, partition, offset } => {

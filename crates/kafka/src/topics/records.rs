@@ -155,7 +155,8 @@ impl TopicsSource {
         if is_nothing(&record.value) {
             return self.tombstone(record, key, out);
         }
-        let glance = self.looks.at(&record.value, self.config.unwrapped)?;
+        let mut glance = self.looks.at(&record.value, self.config.unwrapped)?;
+        glance.also(&record.added)?;
         self.looked_at(record, key, glance, None, out)
     }
 
@@ -181,6 +182,7 @@ impl TopicsSource {
         let mut json = Vec::new();
         part.json(passes_over, &mut json)?;
         let mut glance = Glance::of(&json, self.config.unwrapped)?;
+        glance.also(&record.added)?;
         glance.schema = match &part.writer {
             Writer::Avro(writer) => Some(writer.connect()),
             Writer::Protobuf(writer) => self.schema_of(record, writer, &glance)?,
@@ -327,7 +329,7 @@ impl TopicsSource {
         if let (false, Some(key), Some(table)) = (is_told, key, known) {
             let mut change = self.tables.delete(&table, key, &self.config, place)?;
             if self.config.unwrapped {
-                change.position = self.place(record, &Facts::default(), Op::Delete)?.position;
+                change.position = self.place(record, &Facts::of_headers(&record.added)?, Op::Delete)?.position;
             }
             self.give(vec![change], out);
             self.partition(record).deleted = hash(key);

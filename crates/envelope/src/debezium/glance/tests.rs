@@ -75,3 +75,19 @@ fn a_place_in_a_binlog_is_one_number() {
     let facts = Glance::of(row, false).unwrap().facts;
     assert_eq!((facts.lsn, facts.row), (Some(3 << 32 | 805), Some(1)));
 }
+
+#[test]
+fn headers_tell_of_a_row_alone_what_fields_would() {
+    let headers = br#"{"__op":"c","__source_lsn":"5","__sequence":"[\"1\",\"2\"]","__table":"t"}"#;
+    let mut glance = Glance::of(br#"{"id":1,"__ts_ms":2}"#, true).unwrap();
+    glance.also(headers).unwrap();
+    assert_eq!((glance.what, glance.facts.lsn, glance.facts.at), (What::Change(Op::Create), Some(5), Some(2000)));
+    assert_eq!((glance.facts.sequence, glance.facts.table), (Some((Some(1), Some(2))), Some(&b"t"[..])));
+    let mut deleted = Glance::of(br#"{"id":1,"__deleted":"true"}"#, true).unwrap();
+    deleted.also(br#"{"__op":"u"}"#).unwrap();
+    assert_eq!(deleted.what, What::Change(Op::Delete), "what the row says of itself counts");
+    assert_eq!(Facts::of_headers(headers).unwrap().lsn, Some(5));
+    let error = Facts::of_headers(br#"{"__lsn":"abc"}"#).unwrap_err().to_string();
+    assert!(error.contains("`__lsn` is \"abc\""), "{error}");
+    assert_eq!(Facts::of_headers(b"").unwrap(), Facts::default());
+}

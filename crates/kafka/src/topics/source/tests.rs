@@ -45,6 +45,7 @@ fn stranger() -> Raw {
         time: 0,
         is_moved: false,
         headers: Default::default(),
+        added: Bytes::new(),
     };
     Raw {
         records: vec![record],
@@ -115,6 +116,7 @@ fn record(partition: u32, offset: u64, key: &str, value: &str) -> Record {
         time: 0,
         is_moved: false,
         headers: Default::default(),
+        added: Bytes::new(),
     }
 }
 

@@ -76,7 +76,14 @@ fn a_truncate_before_its_tables_first_row_says_nothing_of_the_key_and_is_told_wi
 
 fn clone(record: &Record) -> Record {
     let Record { topic, key, value, headers, .. } = record;
-    Record { topic: topic.clone(), key: key.clone(), value: value.clone(), headers: headers.clone(), ..*record }
+    Record {
+        topic: topic.clone(),
+        key: key.clone(),
+        value: value.clone(),
+        headers: headers.clone(),
+        added: record.added.clone(),
+        ..*record
+    }
 }
 
 #[test]

@@ -128,3 +128,31 @@ async fn who_knows_a_tables_columns_is_asked_before_its_first_row_in_protobuf() 
     }
     assert_eq!(times.load(std::sync::atomic::Ordering::SeqCst), 2, "once each");
 }
+
+#[test]
+fn headers_tell_the_place_of_rows_alone_and_of_deletes_as_fields_do() {
+    let of = |records: Vec<Record>| {
+        let mut source = of_t(TopicsConfig { unwrapped: true, ..config() });
+        let batch = super::told(&mut source, records);
+        assert!(batch.rejected.is_empty(), "{:?}", batch.rejected);
+        batch.changes.iter().map(|change| (change.op, change.position)).collect::<Vec<_>>()
+    };
+    let key = r#"{"id":1}"#;
+    let with = |offset, value: &str, added: &str| Record {
+        added: added.to_string().into(),
+        ..super::record(0, offset, key, value)
+    };
+    let by_headers = of(vec![
+        with(0, r#"{"id":1,"name":"a"}"#, r#"{"__op":"c","__source_lsn":"500"}"#),
+        with(1, r#"{"id":1,"name":"b"}"#, r#"{"__op":"u","__source_lsn":"600"}"#),
+        // In JSON a delete is a value `null` under the row's schema.
+        with(2, "null", r#"{"__op":"d","__source_lsn":"700"}"#),
+    ]);
+    let by_fields = of(vec![
+        with(0, r#"{"id":1,"name":"a","__op":"c","__source_lsn":500}"#, ""),
+        with(1, r#"{"id":1,"name":"b","__op":"u","__source_lsn":600}"#, ""),
+        with(2, r#"{"id":1,"name":"b","__op":"d","__deleted":"true","__source_lsn":700}"#, ""),
+    ]);
+    assert_eq!(by_headers, by_fields);
+    assert_eq!(by_headers.iter().map(|(op, _)| *op).collect::<Vec<_>>(), [Op::Create, Op::Update, Op::Delete]);
+}
