@@ -7,6 +7,7 @@
 //! ```
 
 mod added;
+mod bare;
 mod fits;
 mod handle;
 mod keys;

@@ -11,7 +11,6 @@ use super::writers::{Part, Writer};
 use std::time::Duration;
 use tidewire_change::{Change, Error, Key, Op, Position, TableName};
 use tidewire_connector::{ChangeBatch, Rejected};
-use tidewire_envelope::debezium::protobuf::ProtobufWriter;
 use tidewire_envelope::debezium::{is_nothing, AvroWriter, Facts, Glance, Place, What};
 use tidewire_flow::key_hash128;
 
@@ -19,12 +18,6 @@ use tidewire_flow::key_hash128;
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Messages in a row that lie behind what was told: then it is worth a word.
 const BEHIND: u32 = 1000;
-
-const HIDDEN: &str =
-    "its messages in Protobuf don't tell NULL from 0, false or an empty text: have the connector's converter write \
-                      optional.for.nullables=true";
-const BARE: &str = "its columns are of the types that Protobuf tells, so a time may be a number: source.debezium.tables or tables_from says what \
-                    they are. An array without elements is NULL";
 
 impl TopicsSource {
     /// Takes the batch's records, one after the other.
@@ -175,7 +168,7 @@ impl TopicsSource {
         }
         let part = self.writers.part(&record.headers[1], &record.value, "value")?;
         if let Part { writer: Writer::Avro(writer), body } = &part {
-            if writer.is_envelope() && !self.config.unwrapped {
+            if writer.is_envelope() && writer.tells_types() && !self.config.unwrapped {
                 return self.looked_at(record, key, writer.glance(body)?, Some(writer.as_ref()), out);
             }
         }
@@ -184,37 +177,11 @@ impl TopicsSource {
         let mut glance = Glance::of(&json, self.config.unwrapped)?;
         glance.also(&record.added)?;
         glance.schema = match &part.writer {
-            Writer::Avro(writer) => Some(writer.connect()),
-            Writer::Protobuf(writer) => self.schema_of(record, writer, &glance)?,
+            Writer::Avro(writer) => self.schema_in_avro(record, writer, &glance)?,
+            Writer::Protobuf(writer) => self.schema_in_protobuf(record, writer, &glance)?,
             Writer::Json => glance.schema,
         };
         self.looked_at(record, key, glance, None, out)
-    }
-
-    /// Protobuf tells no time from a number, unless we wrote it: where a table's columns were given, these say it.
-    fn schema_of<'w>(
-        &mut self,
-        record: &Record,
-        writer: &'w ProtobufWriter,
-        glance: &Glance<'_>,
-    ) -> Result<Option<&'w [u8]>, Refusal> {
-        let What::Change(_) = glance.what else { return Ok(Some(writer.connect())) };
-        let table = self.table_of(record, &glance.facts);
-        if writer.hides_nulls() {
-            self.note(&table, HIDDEN);
-        }
-        if writer.tells_types() {
-            return Ok(Some(writer.connect()));
-        }
-        if self.tables.is_given(&table) {
-            return Ok(None);
-        }
-        // Nothing would be refused that makes somebody ask. A question may be under way.
-        if self.config.definitions.is_some() && (self.is_owed || self.asked_for.insert(table.clone())) {
-            return Err(Refusal::Untold);
-        }
-        self.note(&table, BARE);
-        Ok(Some(writer.connect()))
     }
 
     /// `writer`: whose rows are Avro.
@@ -389,14 +356,14 @@ impl TopicsSource {
         }
     }
 
-    fn note(&mut self, table: &TableName, what: &str) {
+    pub(super) fn note(&mut self, table: &TableName, what: &str) {
         if self.notes.entry(table.clone()).or_default().insert(what.to_string()) {
             tracing::warn!(table = %table, "{what}");
         }
     }
 
     /// The table that a message is of: as `source` names it, else as the topic's name ends.
-    fn table_of(&self, record: &Record, facts: &Facts<'_>) -> TableName {
+    pub(super) fn table_of(&self, record: &Record, facts: &Facts<'_>) -> TableName {
         let mut words = record.topic.rsplit('.');
         let last = words.next().unwrap_or_default();
         let before = words.next();

@@ -21,6 +21,7 @@ pub struct AvroWriter {
     /// None: it is no envelope's.
     steps: Option<Vec<Step>>,
     is_position: bool,
+    tells_types: bool,
 }
 
 /// What is looked at of an envelope before its rows are read.
@@ -42,13 +43,16 @@ impl AvroWriter {
     pub fn among(others: &[&str], schema: &str) -> Result<AvroWriter> {
         let broken =
             || Error::schema("it is no schema of Avro that can be read: one that needs itself, or too large a one");
+        // What only Connect's converter says of its types, and names of types that it never takes.
+        let says = |text: &str| ["\"connect.", "-micros\"", "\"local-", "\"uuid\""].iter().any(|of| text.contains(of));
+        let tells_types = says(schema) || others.iter().any(|text| says(text));
         let parsed = |text: &str| serde_json::from_str(text).map_err(|_| broken());
         let (others, schema) = (others.iter().map(|text| parsed(text)).collect::<Result<Vec<_>>>()?, parsed(schema)?);
         let wire = Wire::among(&others, &schema).ok_or_else(broken)?;
         let connect = to_connect(&others, &schema).ok_or_else(broken)?;
         let is_position = connect["name"] == "tidewire.Position";
         let steps = steps(&wire);
-        Ok(AvroWriter { wire, connect: connect.to_string().into_bytes(), steps, is_position })
+        Ok(AvroWriter { wire, connect: connect.to_string().into_bytes(), steps, is_position, tells_types })
     }
 
     /// Connect's schema, as it would stand in JSON.
@@ -59,6 +63,11 @@ impl AvroWriter {
     /// It is the key that Tidewire gives a message without one: no column's.
     pub fn is_position(&self) -> bool {
         self.is_position
+    }
+
+    /// False: it tells no time from a number, since Connect's converter was to leave that out (`connect.meta.data=false`).
+    pub fn tells_types(&self) -> bool {
+        self.tells_types
     }
 
     pub fn is_envelope(&self) -> bool {
