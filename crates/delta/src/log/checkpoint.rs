@@ -159,6 +159,15 @@ pub fn checkpoint_lines(state: &State, keep_from: i64) -> Result<Vec<Vec<u8>>> {
     Ok(lines)
 }
 
+const POINTER: &str = "_last_checkpoint";
+
+/// The version of the checkpoint that was written last, whoever did; none: nothing tells.
+pub fn last_checkpoint(store: &Store) -> Result<Option<u64>> {
+    let bytes = store.read(&format!("{FOLDER}/{POINTER}"))?;
+    let told = bytes.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+    Ok(told.and_then(|told| told["version"].as_u64()))
+}
+
 /// Writes the checkpoint of `version`, whose last commit of ours is `last`, and points `_last_checkpoint` at it. Idempotent.
 pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<()> {
     let bytes = sealed(version, lines, last)
@@ -168,7 +177,7 @@ pub fn write_checkpoint(store: &Store, version: u64, lines: &[Vec<u8>], last: Op
     let pointer = serde_json::json!({
         "version": version, "size": lines.len(), "sizeInBytes": bytes.len(), "numOfAddFiles": adds,
     });
-    store.put(&format!("{FOLDER}/_last_checkpoint"), pointer.to_string().as_bytes())
+    store.put(&format!("{FOLDER}/{POINTER}"), pointer.to_string().as_bytes())
 }
 
 fn sealed(version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<Vec<u8>> {

@@ -7,7 +7,7 @@ pub mod rewrite;
 pub mod seal;
 mod state;
 
-pub use checkpoint::{checkpoint_lines, clean_up, write_checkpoint};
+pub use checkpoint::{checkpoint_lines, clean_up, last_checkpoint, write_checkpoint};
 pub use state::{is_there, State};
 
 use crate::store::{Staged, Store, RESTORE};

@@ -53,7 +53,7 @@ impl Scope {
         self.of == 1
     }
 
-    /// Whose work it is that is done once a table.
+    /// Whose work it is that is done once a table, as long as it commits.
     pub fn is_first(self) -> bool {
         self.part == 0
     }
@@ -76,12 +76,13 @@ impl Scope {
     }
 
     /// May its owner remove a file of this name that no version has named since then (microseconds)? Files of others may belong
-    /// to a commit that is still to come; vectors, whose names don't tell whose they are, are written just before one.
-    pub fn removes_before(self, name: &str, files_from: i64, log_from: i64) -> i64 {
+    /// to a commit that is still to come; vectors, whose names don't tell whose they are, are written just before one, and go
+    /// with what is removed `for_all`.
+    pub fn removes_before(self, name: &str, for_all: bool, files_from: i64, log_from: i64) -> i64 {
         match data::bucket_of(name) {
             _ if self.is_whole() => files_from,
             Some(bucket) if self.owns(Some(bucket)) => files_from,
-            None if self.is_first() => files_from.min(log_from),
+            None if for_all => files_from.min(log_from),
             _ => i64::MIN,
         }
     }

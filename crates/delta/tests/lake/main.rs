@@ -18,6 +18,7 @@ mod server;
 mod shapes;
 mod shared;
 mod shared_kill;
+mod shared_late;
 mod steps;
 mod support;
 mod types;

@@ -20,7 +20,7 @@ fn source(seed: u64, kind: KeyKind, changes: usize) -> Source {
     source
 }
 
-fn lake(folder: &std::path::Path, buckets: u32) -> Config {
+pub fn lake(folder: &std::path::Path, buckets: u32) -> Config {
     Config { buckets, ..cramped(folder) }
 }
 
@@ -51,7 +51,7 @@ async fn check(config: &Config, source: &Source) {
     readers::check(config, &source.schema, &source.sorted());
 }
 
-fn versions(config: &Config, schema: &Schema) -> usize {
+pub fn versions(config: &Config, schema: &Schema) -> usize {
     let names = std::fs::read_dir(folder_of(config, schema).join("_delta_log")).unwrap();
     names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "json")).count()
 }
@@ -187,11 +187,11 @@ async fn a_table_is_not_shared_where_its_buckets_can_not_be_or_by_others_than_th
     assert!(refused(owner(&one, &[0], 2)).await.contains("1 buckets can't be shared"));
 }
 
-fn table(columns: Vec<Column>) -> Arc<Schema> {
+pub fn table(columns: Vec<Column>) -> Arc<Schema> {
     schema("t", columns, Key::Columns(vec![0]))
 }
 
-fn rows(schema: &Arc<Schema>, commit: u64, ids: std::ops::Range<u32>, partition: u32) -> Vec<Change> {
+pub fn rows(schema: &Arc<Schema>, commit: u64, ids: std::ops::Range<u32>, partition: u32) -> Vec<Change> {
     let own = ids.filter(|id| buckets::bucket_of(&[id.to_string()], 2) == partition);
     own.map(|id| {
         let (id_text, text) = (id.to_string(), format!("{commit}"));
@@ -307,7 +307,7 @@ async fn files_that_an_owner_has_not_committed_yet_outlive_the_clean_up_of_other
 }
 
 /// As a reader of the bus tells it, with a mark of its own.
-fn marked(offsets: &[(u32, u64)], commit: u64) -> Progress {
+pub fn marked(offsets: &[(u32, u64)], commit: u64) -> Progress {
     let place = |topic: &str, partition| TopicPartition { topic: topic.into(), partition };
     let own = offsets.iter().map(|(partition, offset)| (place("public.t", *partition), *offset));
     Progress {

@@ -18,8 +18,7 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Writes a checkpoint in the background when it is time for one, and cleans up behind it: of several owners the first one
-    /// does, the others remove their own files alone.
+    /// Writes a checkpoint in the background when it is time for one, and cleans up behind it.
     pub(super) fn checkpoint(&mut self) -> Result<()> {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
         let rules = &self.config.upkeep;
@@ -56,16 +55,24 @@ impl Table {
         }
     }
 
+    /// Of several owners the first one works for all of them, the others remove their own files alone; but where it hasn't for twice
+    /// as long as it should (none of its keys changes), whoever meets that does.
+    fn works_for_all(&self) -> Result<bool> {
+        if self.scope.is_first() {
+            return Ok(true);
+        }
+        let last = log::last_checkpoint(&self.store)?.unwrap_or(0);
+        Ok(self.state.version.saturating_sub(last) >= 2 * self.config.upkeep.checkpoint_commits)
+    }
+
     fn checkpoint_work(&mut self) -> Result<impl FnOnce() -> Result<Cleaned> + Send + 'static> {
         let rules = &self.config.upkeep;
         let now = self.config.now();
         let keep_files_from = now - rules.file_retention.as_micros() as i64;
         let keep_log_from = now - rules.log_retention.as_micros() as i64;
         self.state.tombstones.retain(|_, tombstone| tombstone.deleted_at >= keep_files_from / 1000);
-        let lines = match self.scope.is_first() {
-            true => Some(log::checkpoint_lines(&self.state, keep_files_from / 1000)?),
-            false => None,
-        };
+        let for_all = self.works_for_all()?;
+        let lines = for_all.then(|| log::checkpoint_lines(&self.state, keep_files_from / 1000)).transpose()?;
         let named = names_in_use(&self.state)?;
         let (store, version, scope) = (self.store.clone(), self.state.version, self.scope);
         (self.upkeep.checkpointed, self.upkeep.logged) = (version, 0);
@@ -79,7 +86,7 @@ impl Table {
                 log::remove(&store, &damaged)?;
                 log::clean_up(&store, keep_log_from)?;
             }
-            vacuum(&store, &named, |name| scope.removes_before(name, keep_files_from, keep_log_from))
+            vacuum(&store, &named, |name| scope.removes_before(name, for_all, keep_files_from, keep_log_from))
         })
     }
 }
