@@ -146,6 +146,7 @@ pub async fn compare(
 }
 
 pub fn choose_sinks<'a>(config: &'a Config, names: &[String]) -> Result<Vec<&'a SinkConfig>> {
+    config.has_sinks()?;
     if names.is_empty() {
         return Ok(config.sinks.iter().collect());
     }

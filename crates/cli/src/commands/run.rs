@@ -71,11 +71,8 @@ fn accept_emptied(config: &mut Config, is_given: bool) -> Result<()> {
 }
 
 async fn execute(config: &Config, part: Part, until_caught_up: bool, json: bool) -> Result<Answer> {
-    if config.sinks.is_empty() && part != Part::Capture {
-        return Err(Error::invalid(
-            "the configuration has no sinks: topics of rows alone (bus.kafka.unwrap) fill none",
-        )
-        .hint("`tidewire capture` writes the topics"));
+    if part != Part::Capture {
+        config.has_sinks()?;
     }
     let began = Instant::now();
     // Whoever captures into Kafka ends the one before: so nothing may fail behind it. A journal is locked, which tells more than an

@@ -12,7 +12,8 @@ use tidewire_pipeline::reconcile::Live;
 
 pub async fn run(config: &Config, args: &Snapshot) -> Result<Answer> {
     let client = serve::find(config)?.ok_or_else(|| {
-        Error::unavailable("the pipeline is not running").hint(format!("tidewire run {}", args.config.display()))
+        let word = if config.sinks.is_empty() { "capture" } else { "run" };
+        Error::unavailable("the pipeline is not running").hint(format!("tidewire {word} {}", args.config.display()))
     })?;
     let table = catalog::table(config, &args.table).await?.table.clone();
     let name = table.to_string();

@@ -37,7 +37,8 @@ async fn absent(config: &Config, args: &Plain) -> Result<Answer> {
         println!("{}", serde_json::json!({"running": false, "sinks": sinks.collect::<Vec<_>>()}));
         return Ok(Answer::Unavailable);
     }
-    println!("the pipeline is not running (start it: tidewire run {})", args.config.display());
+    let word = if config.sinks.is_empty() { "capture" } else { "run" };
+    println!("the pipeline is not running (start it: tidewire {word} {})", args.config.display());
     for (sink, boundary) in known {
         match boundary.complete_through {
             1.. => println!("  {sink} is complete through {}", time(boundary.complete_through)),

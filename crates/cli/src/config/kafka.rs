@@ -28,6 +28,19 @@ pub struct KafkaConfig {
     pub sasl: Option<SaslConfig>,
 }
 
+impl super::Config {
+    /// Fails where topics are all that is written.
+    pub fn has_sinks(&self) -> Result<()> {
+        match self.sinks.is_empty() {
+            true => {
+                Err(Error::invalid("the configuration has no sinks: topics of rows alone (bus.kafka.unwrap) fill none")
+                    .hint("`tidewire capture` writes the topics"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
 impl KafkaConfig {
     /// Nothing of ours reads the tables' topics.
     pub fn is_of_rows_alone(&self) -> bool {

@@ -320,7 +320,7 @@ fn a_bus_of_rows_alone_has_no_sinks_and_any_other_has() {
     let config = read(&of(options, "")).unwrap();
     let Bus::Kafka(kafka) = &config.bus else { panic!("it is another bus") };
     let unwrap = kafka.debezium.as_ref().and_then(|of| of.unwrap.as_ref()).unwrap();
-    assert!(config.sinks.is_empty() && unwrap.deletes.are_rows() && unwrap.fields.len() == 2);
+    assert!(config.has_sinks().is_err() && unwrap.deletes.are_rows() && unwrap.fields.len() == 2);
     assert!(read(&of("format: debezium-json, unwrap: {}", "")).unwrap().sinks.is_empty());
     for (kafka, more, told) in [
         (options, sinks, "p.yaml:3:8: `sinks` can't be filled from rows alone (`bus.kafka.unwrap`)"),
