@@ -19,6 +19,7 @@ use tidewire_postgres::source::{self as postgres_source, Pattern, PostgresSource
 mod again;
 mod bus;
 mod fits;
+mod inside;
 mod lake;
 mod named;
 mod reach;

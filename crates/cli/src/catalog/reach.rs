@@ -3,7 +3,7 @@
 use super::bus::{client, instance_of, kafka_config};
 use super::{replica, SinkWriter};
 use crate::config::{Bus, Config, RegistryAddress, SinkConfig, SinkKind};
-use tidewire_change::{Error, Result};
+use tidewire_change::{Error, ErrorKind, Result};
 use tidewire_kafka::KafkaBus;
 use tidewire_postgres::sink as postgres_sink;
 
@@ -14,7 +14,11 @@ pub async fn reach_bus(config: &Config) -> Result<()> {
         Bus::Kafka(settings) => {
             KafkaBus::look(kafka_config(config, settings)?).await?;
             match settings.debezium.as_ref().and_then(|of| of.registry.as_ref()) {
-                Some(registry) => reach_registry(&registry.address, "bus.kafka.registry").await,
+                Some(registry) => match reach_registry(&registry.address, "bus.kafka.registry").await {
+                    // It is there when the process that captures is.
+                    Err(error) if registry.inside.is_some() && error.kind() == ErrorKind::Unavailable => Ok(()),
+                    answered => answered,
+                },
                 None => Ok(()),
             }
         }

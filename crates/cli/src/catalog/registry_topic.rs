@@ -19,6 +19,8 @@ pub struct RegistryTopic {
     name: String,
     /// Keys of the topic that another registry has written otherwise than we would: they go on as they are, since Kafka compacts by them.
     keys: HashMap<String, Vec<u8>>,
+    /// Errors in the words of whoever asks: keys of a pipeline's configuration, or a command's arguments.
+    told: fn(Error) -> Error,
 }
 
 impl RegistryTopic {
@@ -33,8 +35,24 @@ impl RegistryTopic {
     ) -> Result<(RegistryTopic, Vec<Event>)> {
         let mut config = config(args, brokers)?;
         config.replication = replication;
-        let mut topic = RegistryTopic::new(args, config, runtime);
-        let there = topic.topic.read().map_err(told)?.unwrap_or_default();
+        RegistryTopic::new(config, runtime, told).opened(fits)
+    }
+
+    /// The same for a pipeline whose registry is inside. `bus`: where the brokers are and how to log in.
+    pub fn inside(
+        bus: kafka::Config,
+        name: String,
+        runtime: Handle,
+        fits: impl Fn(&[Event]) -> Result<()>,
+    ) -> Result<(RegistryTopic, Vec<Event>)> {
+        let own = of_registry(kafka::Config::new(&bus.brokers, &name, &bus.pipeline));
+        let config = kafka::Config { tls: bus.tls, sasl: bus.sasl, replication: bus.replication, ..own };
+        RegistryTopic::new(config, runtime, |error| error).opened(fits)
+    }
+
+    fn opened(self, fits: impl Fn(&[Event]) -> Result<()>) -> Result<(RegistryTopic, Vec<Event>)> {
+        let mut topic = self;
+        let there = topic.topic.read().map_err(topic.told)?.unwrap_or_default();
         fits(&topic.events(there)?)?;
         let events = topic.take()?;
         Ok((topic, events))
@@ -42,8 +60,8 @@ impl RegistryTopic {
 
     /// What is there, without becoming the one that writes; blocks.
     pub fn read(args: &RegistryKafka, brokers: &str, runtime: Handle) -> Result<Vec<Event>> {
-        let mut topic = RegistryTopic::new(args, config(args, brokers)?, runtime);
-        match topic.topic.read().map_err(told)? {
+        let mut topic = RegistryTopic::new(config(args, brokers)?, runtime, told);
+        match topic.topic.read().map_err(topic.told)? {
             Some(entries) => topic.events(entries),
             None => {
                 Err(Error::invalid(format!("there is no topic {}", topic.name)).hint("say which with --kafka-topic"))
@@ -51,12 +69,13 @@ impl RegistryTopic {
         }
     }
 
-    fn new(args: &RegistryKafka, config: kafka::Config, runtime: Handle) -> RegistryTopic {
-        RegistryTopic { topic: KeyedTopic::new(config, runtime), name: args.kafka_topic.clone(), keys: HashMap::new() }
+    fn new(config: kafka::Config, runtime: Handle, told: fn(Error) -> Error) -> RegistryTopic {
+        let name = config.topic_prefix.clone();
+        RegistryTopic { topic: KeyedTopic::new(config, runtime), name, keys: HashMap::new(), told }
     }
 
     fn take(&mut self) -> Result<Vec<Event>> {
-        let entries = self.topic.take().map_err(told)?;
+        let entries = self.topic.take().map_err(self.told)?;
         let events = self.events(entries)?;
         // Tells whoever wrote before that it doesn't any more.
         let highest: Vec<_> = events.iter().filter(|event| matches!(event, Event::Highest(_))).cloned().collect();
@@ -92,7 +111,7 @@ impl Log for RegistryTopic {
                 (key, value.map(String::into_bytes))
             })
             .collect();
-        let not_kept = |failed: NotAppended| NotKept { error: told(failed.error), may_be_kept: failed.is_open };
+        let not_kept = |failed: NotAppended| NotKept { error: (self.told)(failed.error), may_be_kept: failed.is_open };
         self.topic.append(&entries).map_err(not_kept)
     }
 
@@ -101,15 +120,21 @@ impl Log for RegistryTopic {
     }
 
     fn look(&mut self) -> Result<()> {
-        self.topic.look().map_err(told)
+        self.topic.look().map_err(self.told)
+    }
+}
+
+fn of_registry(config: kafka::Config) -> kafka::Config {
+    kafka::Config {
+        max_message_bytes: LARGEST,
+        compression: kafka::Compression::None,
+        instance: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64),
+        ..config
     }
 }
 
 fn config(args: &RegistryKafka, brokers: &str) -> Result<kafka::Config> {
-    let mut config = kafka::Config::new(brokers, &args.kafka_topic, "registry");
-    config.max_message_bytes = LARGEST;
-    config.compression = kafka::Compression::None;
-    config.instance = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
+    let mut config = of_registry(kafka::Config::new(brokers, &args.kafka_topic, "registry"));
     for (name, file) in [("ca", &args.kafka_ca), ("cert", &args.kafka_cert), ("key", &args.kafka_key)] {
         let Some(file) = file else { continue };
         std::fs::File::open(file)

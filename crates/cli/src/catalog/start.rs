@@ -1,7 +1,7 @@
 //! From configuration to loops at work: the whole pipeline in one process, or a part of it.
 
 use super::{
-    bus, check_data_dir, factory, facts, is_shared, name_instance, open_part, open_sink, own_data_dir, signals,
+    bus, check_data_dir, factory, facts, inside, is_shared, name_instance, open_part, open_sink, own_data_dir, signals,
     source_config, targets_are_apart, topics,
 };
 use crate::config::{Bus, Config, Lake, SinkConfig, SinkKind, SourceConfig};
@@ -45,7 +45,14 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
     let capture_budget = Budget::new(config.memory.capture_bytes);
     let source = source(config, capture_budget.clone())?;
     let bus = match part {
-        Part::Whole | Part::Capture => bus::Opened::open(config, &capture_budget).await?,
+        Part::Whole | Part::Capture => {
+            let registry = inside::prepare(config).await?;
+            let bus = bus::Opened::open(config, &capture_budget).await?;
+            if let Some(registry) = registry {
+                registry.begin(config).await?;
+            }
+            bus
+        }
         Part::Deliver => bus::Opened::join(config).await?,
     };
     own_data_dir(config)?;

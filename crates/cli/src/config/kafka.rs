@@ -2,6 +2,7 @@
 
 use super::section::Section;
 use crate::secret::Secret;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidewire_change::{Error, Result};
@@ -70,6 +71,8 @@ pub struct RegistryAddress {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegistryConfig {
     pub address: RegistryAddress,
+    /// It is one inside of the process that captures, and answers here.
+    pub inside: Option<SocketAddr>,
     /// topic, record or topic-record.
     pub naming: String,
     pub auto_register: bool,
@@ -153,19 +156,20 @@ pub(super) fn max_message(section: &Section) -> Result<u64> {
 /// How messages are written as Debezium's, if they are.
 fn debezium(section: &Section, folder: &Path) -> Result<Option<DebeziumForm>> {
     let properties = section.properties("properties", |property, value| set(&mut Modes::default(), property, value))?;
-    let registry = section.section("registry")?.map(|section| registry(&section, folder)).transpose()?;
+    let is_given = section.has("registry", false)?;
     let format = section.choice("format")?;
     let in_protobuf = format == "debezium-protobuf";
     let is_registered = in_protobuf || format == "debezium-avro";
     if format == "native" && !properties.is_empty() {
         return Err(section.bad("properties", "is only for Debezium's formats (`format`)"));
     }
-    if registry.is_some() && !is_registered {
+    if is_given && !is_registered {
         return Err(section.bad("registry", "is only for `format: debezium-avro` and `debezium-protobuf`"));
     }
-    if registry.is_none() && is_registered {
-        return Err(section.bad("format", "needs `registry`: whoever reads the messages asks there for the schemas"));
-    }
+    let registry = match is_registered {
+        true => Some(registry(&section.section_or_empty("registry")?, folder)?),
+        false => None,
+    };
     let mut modes = Modes::default();
     for (property, value) in &properties {
         set(&mut modes, property, value).map_err(|what| section.bad("properties", &what))?;
@@ -197,8 +201,23 @@ fn unwrap(section: &Section, format: &str) -> Result<Option<Unwrap>> {
 }
 
 fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {
+    let inside = match section.text("url")? {
+        Some(_) if section.has("listen", false)? => {
+            return Err(section.bad("listen", "is for a registry inside, and `url` names one elsewhere"));
+        }
+        Some(_) => None,
+        None => Some(listening(section)?),
+    };
+    let address = match inside {
+        None => registry_address(section, folder)?,
+        Some(listen) => RegistryAddress { url: format!("http://{listen}"), user: login(section)?, authority: None },
+    };
+    if inside.is_some_and(|listen| !listen.ip().is_loopback()) && address.user.is_none() {
+        return Err(section.bad("listen", "is reachable from other machines, so `user` and `password` must be set"));
+    }
     Ok(RegistryConfig {
-        address: registry_address(section, folder)?,
+        address,
+        inside,
         naming: section.choice("naming")?,
         auto_register: section.flag("auto_register")?,
         level: Some(section.choice("level")?).filter(|level| level != "keep"),
@@ -206,12 +225,25 @@ fn registry(section: &Section, folder: &Path) -> Result<RegistryConfig> {
     })
 }
 
-pub(super) fn registry_address(section: &Section, folder: &Path) -> Result<RegistryAddress> {
+fn listening(section: &Section) -> Result<SocketAddr> {
+    if section.has("ca", false)? {
+        return Err(section.bad("ca", "is for an address with https://"));
+    }
+    let address = section.given_text("listen")?.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
+    address.ok_or_else(|| section.bad("listen", "must be an address and a port such as 127.0.0.1:8081"))
+}
+
+fn login(section: &Section) -> Result<Option<(String, Secret)>> {
     let (user, password) = (section.text("user")?, section.text("password")?.map(Secret::new));
     if user.is_some() != password.is_some() {
         let lacking = if user.is_some() { "password" } else { "user" };
         return Err(section.bad(lacking, "is needed, too: name and password go together"));
     }
+    Ok(user.zip(password))
+}
+
+pub(super) fn registry_address(section: &Section, folder: &Path) -> Result<RegistryAddress> {
+    let user = login(section)?;
     let url = section.given_text("url")?;
     tidewire_server::registry::Client::new(&url, None)
         .map_err(|error| section.bad("url", &format!("can't be taken: {error}")))?;
@@ -219,7 +251,7 @@ pub(super) fn registry_address(section: &Section, folder: &Path) -> Result<Regis
     if authority.is_some() && !url.starts_with("https://") {
         return Err(section.bad("ca", "is for an address with https://"));
     }
-    Ok(RegistryAddress { url, user: user.zip(password), authority })
+    Ok(RegistryAddress { url, user, authority })
 }
 
 pub(super) fn set(modes: &mut Modes, property: &str, value: &str) -> Result<(), String> {

@@ -69,7 +69,7 @@ const KAFKA: &[Key] = &[
          `rewrite-with-tombstone`, `delete-to-tombstone`), `add.fields`, `add.fields.prefix`, `add.headers`, `add.headers.prefix` \
          (docs/debezium.md). No sink can be filled from such topics: the configuration has no `sinks`, and `tidewire capture` writes them.",
     ),
-    key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro` or `debezium-protobuf`: the schema registry that has the messages' schemas."),
+    key("registry", Kind::Section(REGISTRY), "With `format: debezium-avro` or `debezium-protobuf`: the schema registry that has the messages' schemas. Without this section it is one inside."),
     key(
         "exactly_once",
         Kind::Flag,
@@ -88,6 +88,19 @@ const KAFKA: &[Key] = &[
     key("sasl", Kind::Section(SASL), "Logs in with a name and a password."),
 ];
 
+const BUS_URL: Key = key(
+    "url",
+    Kind::Text,
+    "Its address, http://host:port or https://host:port: Tidewire's own (docs/registry.md), or any with Confluent's REST API. Without \
+     this the process that captures serves one itself, at `listen`, and keeps its schemas in Kafka's topic PREFIX.__registry.",
+);
+const LISTEN: Key = key(
+    "listen",
+    Kind::Text,
+    "Without `url`: where the registry inside answers; processes elsewhere name it as their `url`. An address that other machines reach \
+     needs `user` and `password`: its token is the password, of any user.",
+)
+.default("127.0.0.1:8081");
 const URL: Key = key(
     "url",
     Kind::Text,
@@ -108,7 +121,8 @@ const CA: Key = key(
 pub(super) const READ_REGISTRY: &[Key] = &[URL, USER, PASSWORD, CA];
 
 const REGISTRY: &[Key] = &[
-    URL,
+    BUS_URL,
+    LISTEN,
     USER,
     PASSWORD,
     CA,

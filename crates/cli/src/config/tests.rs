@@ -178,7 +178,17 @@ fn kafka_takes_the_journals_place_and_its_faults_are_named() {
     let Bus::Kafka(kafka) = config.bus else { panic!("it is Kafka") };
     let registry = kafka.debezium.unwrap().registry.unwrap();
     assert_eq!((registry.naming.as_str(), registry.auto_register, registry.level), ("record", true, None));
-    assert!(refusal(&avro("")).contains("needs `registry`"));
+    let inside = |given: &str| {
+        let Bus::Kafka(kafka) = read(&avro(given)).unwrap().bus else { panic!("it is Kafka") };
+        let registry = kafka.debezium.unwrap().registry.unwrap();
+        (registry.inside.unwrap().to_string(), registry.address.url, registry.level.unwrap())
+    };
+    let [listen, url, level] = ["127.0.0.1:8081", "http://127.0.0.1:8081", "BACKWARD_TRANSITIVE"].map(str::to_string);
+    assert_eq!(inside(""), (listen, url, level));
+    assert_eq!(inside(", registry: {listen: '0.0.0.0:80', user: u, password: w}").0, "0.0.0.0:80");
+    assert!(refusal(&avro(", registry: {listen: '0.0.0.0:80'}")).contains("so `user` and `password` must be set"));
+    assert!(refusal(&avro(", registry: {listen: here}")).contains("must be an address and a port"));
+    assert!(refusal(&avro(", registry: {url: 'http://r', listen: '127.0.0.1:1'}")).contains("names one elsewhere"));
     let in_protobuf = with("{brokers: 'k:1', format: debezium-protobuf, registry: {url: 'https://r'}}");
     let Bus::Kafka(kafka) = read(&in_protobuf).unwrap().bus else { panic!("it is Kafka") };
     assert!(kafka.debezium.unwrap().in_protobuf);
