@@ -48,6 +48,7 @@ mod registry;
 mod seen;
 mod sending;
 mod signals;
+mod stalled;
 mod takeover;
 mod to_debezium;
 mod topic_ids;

@@ -236,6 +236,18 @@ impl Merge {
         says_something.then_some(given)
     }
 
+    /// The first append that waits.
+    pub fn first(&self) -> Option<u64> {
+        self.appends.front().map(|append| append.offset)
+    }
+
+    /// The partitions that it waits for, and how far each has come.
+    pub fn lacks(&self) -> Vec<(&TopicPartition, u64)> {
+        let ends = self.appends.front().into_iter().flat_map(|append| &append.ends);
+        let open = ends.map(|(part, end)| (&self.parts[*part], *end)).filter(|(part, end)| !part.has_come(*end));
+        open.map(|(part, _)| (&part.place, part.reached.unwrap_or(0))).collect()
+    }
+
     fn has_come(&self, append: &Append) -> bool {
         append.ends.iter().all(|(part, end)| self.parts[*part].has_come(*end))
     }

@@ -9,7 +9,8 @@ use crate::group::{noted, Noted};
 use crate::lives::{life, of_this_life};
 use crate::merge::{Begin, Given, Merge, Waiting};
 use crate::names::kafka_topic;
-use crate::records::{self, Ends, Header, MARKS, PROGRESS};
+use crate::records::{self, Ends, Header, PROGRESS};
+use crate::stalled::Waits;
 use crate::whole;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -80,6 +81,7 @@ struct Open {
     from_debezium: FromDebezium,
     /// Of the topics that were made anew: how often.
     lives: HashMap<String, u32>,
+    waits: Waits,
 }
 
 impl Reading {
@@ -147,7 +149,7 @@ impl Reading {
         let consumer = Consumer::new(&self.config.consumer(&self.group, self.share / 2))?;
         let name = kafka_topic(&self.config.topic_prefix, PROGRESS);
         let (low, high) = consumer.client().watermarks(&name, 0)?.unwrap_or((0, 0));
-        let from = match self.mark(progress, state.bus)? {
+        let from = match records::mark(progress, state.bus, &self.group)? {
             Some(from) if from < low => {
                 let what = format!("what was appended at {from} to {} of {name} is deleted already", low - 1);
                 return Err(lost(what, &self.group).hint("the sink was away for longer than bus.kafka.retention"));
@@ -183,24 +185,9 @@ impl Reading {
             held: None,
             from_debezium: FromDebezium::default(),
             lives,
+            waits: Waits::new(),
         });
         Ok((state.bus, from))
-    }
-
-    /// Where in `__progress` to go on. Offsets of another bus say nothing here. None: at its start.
-    fn mark(&self, progress: &Progress, bus: u64) -> Result<Option<u64>> {
-        let mark = |partition| progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition }).copied();
-        if let Some(told) = mark(0) {
-            return match told == bus {
-                true => Ok(mark(1)),
-                false => Err(lost("its sink was filled from another bus", &self.group)),
-            };
-        }
-        // Whoever reads here keeps the marks with the offsets.
-        match progress.offsets.iter().any(|(place, next)| !topic::is_internal(&place.topic) && *next > 0) {
-            true => Err(lost("its sink has progress, but none of this bus", &self.group)),
-            false => Ok(None),
-        }
     }
 
     fn leave(&mut self, topics: &[String]) -> Result<()> {
@@ -245,6 +232,7 @@ impl Reading {
             return Ok(());
         }
         open.balance(self.share / 2)?;
+        open.waits.look(&open.merge, &open.names, open.consumer.client())?;
         let read = open.read(&self.config.topic_prefix, &self.topics);
         read.map_err(|error| match error.kind() {
             // The next seek knows it.

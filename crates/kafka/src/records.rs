@@ -9,10 +9,11 @@
 //!   number of its properties.
 
 use crate::config::Config;
+use crate::error::lost;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Result, SchemaId};
+use tidewire_change::{topic, Boundary, Checkpoint, Error, Position, Progress, Result, SchemaId, TopicPartition};
 
 pub(crate) const CHECKPOINT: &str = "__checkpoint";
 pub(crate) const PROGRESS: &str = "__progress";
@@ -264,6 +265,22 @@ pub(crate) fn own_key(instance: u64, number: u64) -> [u8; 20] {
 
 pub(crate) fn is_own_key(key: &[u8]) -> bool {
     key.len() == 20 && key.starts_with(&NO_KEY)
+}
+
+/// Where in `__progress` to go on. Offsets of another bus say nothing here. None: at its start.
+pub(crate) fn mark(progress: &Progress, bus: u64, reader: &str) -> Result<Option<u64>> {
+    let mark = |partition| progress.offsets.get(&TopicPartition { topic: MARKS.into(), partition }).copied();
+    if let Some(told) = mark(0) {
+        return match told == bus {
+            true => Ok(mark(1)),
+            false => Err(lost("its sink was filled from another bus", reader)),
+        };
+    }
+    // Whoever reads here keeps the marks with the offsets.
+    match progress.offsets.iter().any(|(place, next)| !topic::is_internal(&place.topic) && *next > 0) {
+        true => Err(lost("its sink has progress, but none of this bus", reader)),
+        false => Ok(None),
+    }
 }
 
 #[cfg(test)]

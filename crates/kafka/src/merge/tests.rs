@@ -160,6 +160,7 @@ fn nothing_of_a_topic_that_was_made_anew_is_waited_for_and_it_is_told_first() {
     assert_eq!((told.anew, told.messages.len(), told.boundary), (vec![("a".into(), 1)], 0, None));
     assert_eq!(taken(&mut merge), Some((named(&[("b/0", 0)]), Some(1))));
     assert!(taken(&mut merge).is_none(), "the new topic's first message hasn't come");
+    assert_eq!((merge.first(), merge.lacks()), (Some(1), vec![(&at("a", 0), 0)]));
     put(&mut merge, "a", 0, 0, 0);
     assert_eq!(taken(&mut merge), Some((named(&[("a/0", 0)]), Some(2))));
     assert_eq!(merge.bytes(), 0);
