@@ -192,8 +192,8 @@ fn unwrap(section: &Section, format: &str) -> Result<Option<Unwrap>> {
         return Err(section.bad("unwrap", "is only for Debezium's formats (`format`)"));
     }
     let told = |error: Error| match error.hint_text() {
-        Some(hint) => format!("can't be taken: {error}; {hint}"),
-        None => format!("can't be taken: {error}"),
+        Some(hint) => format!("can't be taken: {}; {hint}", error.message()),
+        None => format!("can't be taken: {}", error.message()),
     };
     let options = section.properties("unwrap", |_, _| Ok(()))?;
     let all = options.iter().map(|(name, value)| (name.as_str(), value.as_str()));

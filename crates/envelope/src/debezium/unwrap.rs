@@ -102,6 +102,10 @@ impl Unwrap {
                 "add.fields.prefix" => fields.1 = value,
                 "add.headers" => headers.0 = value,
                 "add.headers.prefix" => headers.1 = value,
+                "delete.handling.mode" | "drop.tombstones" => {
+                    return Err(Error::invalid(format!("`{option}` is called otherwise since Debezium 2.5"))
+                        .hint("set delete.tombstone.handling.mode (docs/debezium.md, Old names)"))
+                }
                 _ => {
                     return Err(Error::invalid(format!("`{option}` is no option of rows that are told alone"))
                         .hint(format!("they are: {}", Self::OPTIONS.join(", "))))
