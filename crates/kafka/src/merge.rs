@@ -57,6 +57,8 @@ pub(crate) struct Merge {
     /// The record of `__progress` behind the last append that was given out whole.
     next_append: u64,
     bytes: usize,
+    /// How often something has come of the partitions.
+    came: u64,
     /// Topics that were made anew, and their new lives: told before anything else.
     anew: Vec<(Arc<str>, u32)>,
     /// The lives of topics that were told of.
@@ -181,6 +183,7 @@ impl Merge {
     /// Takes a message. One that came before is dropped.
     pub fn message(&mut self, part: usize, waiting: Waiting) {
         let (offset, bytes) = (waiting.message.offset, size(&waiting.message));
+        self.came += 1;
         let part = &mut self.parts[part];
         if part.reached.is_some_and(|reached| offset < reached) {
             return;
@@ -193,6 +196,7 @@ impl Merge {
 
     /// All visible messages of the partition below the offset have come.
     pub fn end(&mut self, part: usize, offset: u64) {
+        self.came += 1;
         let reached = &mut self.parts[part].reached;
         *reached = Some(reached.unwrap_or(0).max(offset));
     }
@@ -236,9 +240,9 @@ impl Merge {
         says_something.then_some(given)
     }
 
-    /// The first append that waits.
-    pub fn first(&self) -> Option<u64> {
-        self.appends.front().map(|append| append.offset)
+    /// The first append that waits, and a number that grows as long as something comes of the partitions.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.appends.front().map(|append| (append.offset, self.came))
     }
 
     /// The partitions that it waits for, and how far each has come.

@@ -224,6 +224,7 @@ impl Reading {
             self.passed.store(open.merge.next_append(), Relaxed);
         }
         if let Some((fresh, bytes)) = open.held.take() {
+            open.waits.rest();
             let room = self.budget.capacity_bytes().saturating_sub(self.share);
             match hand_out(&self.told, &self.budget, fresh, bytes, room) {
                 None => return open.balance(self.share / 2),

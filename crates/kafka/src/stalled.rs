@@ -12,9 +12,9 @@ use tidewire_connector::hurries;
 /// How long one append may be waited for before somebody looks where its messages are.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Since when which append is waited for.
+/// Since when nothing has come, and what is waited for: an append, and how much had come by then.
 pub(crate) struct Waits {
-    of: Option<u64>,
+    of: Option<(u64, u64)>,
     since: Instant,
 }
 
@@ -23,8 +23,13 @@ impl Waits {
         Waits { of: None, since: Instant::now() }
     }
 
-    /// `of`: the append that is waited for. True: for too long, and it isn't said again for as long.
-    fn are_long(&mut self, of: Option<u64>, now: Instant) -> bool {
+    /// The sink has something to do: nothing is asked for meanwhile.
+    pub fn rest(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// True: for too long, and it isn't said again for as long.
+    fn are_long(&mut self, of: Option<(u64, u64)>, now: Instant) -> bool {
         let patience = if hurries() { PATIENCE / 4 } else { PATIENCE };
         let is_long = of.is_some() && of == self.of && now.duration_since(self.since) >= patience;
         if of != self.of || is_long {
@@ -64,9 +69,11 @@ mod tests {
     fn only_the_same_append_is_waited_for_too_long_and_it_is_said_once_in_a_while() {
         let (mut waits, began) = (Waits::new(), Instant::now());
         let mut after = |of, patiences: u32| waits.are_long(of, began + PATIENCE * patiences);
-        assert!(!after(None, 5) && !after(Some(7), 10) && after(Some(7), 11));
-        assert!(!after(Some(8), 20), "another one");
-        assert!(after(Some(8), 21) && !after(Some(8), 21), "it was said just now");
-        assert!(!after(None, 30) && !after(Some(8), 40));
+        let of = |append, came| Some((append, came));
+        assert!(!after(None, 5) && !after(of(7, 1), 10) && after(of(7, 1), 11));
+        assert!(!after(of(8, 1), 20), "another one");
+        assert!(!after(of(8, 2), 30) && !after(of(8, 3), 40), "more of it comes");
+        assert!(after(of(8, 3), 41) && !after(of(8, 3), 41), "it was said just now");
+        assert!(!after(None, 50) && !after(of(8, 3), 60));
     }
 }

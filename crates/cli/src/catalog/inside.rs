@@ -15,11 +15,15 @@ use tokio::runtime::Handle;
 /// Between two looks at whether another process has taken over.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Its address, taken: first of all, so that a process that can't have it takes nothing over.
+/// Its address, taken, and its topic, read: first of all, so that a process that can't serve it takes nothing over.
 pub(super) struct Inside {
     bound: Bound,
-    topic: String,
+    topic: RegistryTopic,
+    name: String,
 }
+
+const LEVEL: Level = Level::Backward;
+const PROFILE: Profile = Profile::Confluent;
 
 fn registry_of(config: &Config) -> Option<&RegistryConfig> {
     let Bus::Kafka(settings) = &config.bus else { return None };
@@ -36,27 +40,26 @@ pub(super) async fn prepare(config: &Config) -> Result<Option<Inside>> {
             "where a registry answers already, name it as bus.kafka.registry.url; else give another address as `listen`",
         )
     })?;
-    Ok(Some(Inside { bound, topic: format!("{}.__registry", settings.topic_prefix) }))
+    let (bus, name) = (kafka_config(config, settings)?, format!("{}.__registry", settings.topic_prefix));
+    let topic = tokio::task::block_in_place(|| {
+        let mut topic = RegistryTopic::inside(bus, &name, Handle::current());
+        Keeper::try_out(&topic.there()?, &[], LEVEL, PROFILE).map(|()| topic)
+    });
+    let topic = topic.map_err(|error| error.context(format!("while reading the topic {name}")))?;
+    Ok(Some(Inside { bound, topic, name }))
 }
 
 impl Inside {
     /// Answers from now on, as long as this process lives.
-    pub async fn begin(self, config: &Config) -> Result<()> {
-        let Bus::Kafka(settings) = &config.bus else { return Ok(()) };
-        let (bus, name) = (kafka_config(config, settings)?, self.topic.clone());
+    pub fn begin(self) -> Result<()> {
+        let Inside { bound, mut topic, name } = self;
         let keeper = tokio::task::block_in_place(|| {
-            let (level, profile) = (Level::Backward, Profile::default());
-            let fits = |there: &[_]| Keeper::try_out(there, &[], level, profile);
-            let (topic, events) = RegistryTopic::inside(bus, name, Handle::current(), fits)?;
-            Keeper::new(Box::new(topic), &events, level, profile)
+            let events = topic.take()?;
+            Keeper::new(Box::new(topic), &events, LEVEL, PROFILE)
         });
-        let keeper = Arc::new(keeper.map_err(|e| e.context(format!("while reading the topic {}", self.topic)))?);
-        let serving = serve(keeper.clone(), self.bound);
-        terminal::tell(&format!(
-            "schemas are taken at http://{} and kept in the topic {}",
-            serving.address(),
-            self.topic
-        ));
+        let keeper = Arc::new(keeper.map_err(|error| error.context(format!("while reading the topic {name}")))?);
+        let serving = serve(keeper.clone(), bound);
+        terminal::tell(&format!("schemas are taken at http://{} and kept in the topic {}", serving.address(), name));
         tokio::spawn(async move {
             watch(keeper).await;
             serving.stop().await;

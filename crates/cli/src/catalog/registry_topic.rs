@@ -38,24 +38,24 @@ impl RegistryTopic {
         RegistryTopic::new(config, runtime, told).opened(fits)
     }
 
-    /// The same for a pipeline whose registry is inside. `bus`: where the brokers are and how to log in.
-    pub fn inside(
-        bus: kafka::Config,
-        name: String,
-        runtime: Handle,
-        fits: impl Fn(&[Event]) -> Result<()>,
-    ) -> Result<(RegistryTopic, Vec<Event>)> {
-        let own = of_registry(kafka::Config::new(&bus.brokers, &name, &bus.pipeline));
+    /// The topic of a pipeline's registry inside; asks nobody yet. `bus`: where the brokers are and how to log in.
+    pub fn inside(bus: kafka::Config, name: &str, runtime: Handle) -> RegistryTopic {
+        // By the same id as the command's: Kafka lets one of them write.
+        let own = of_registry(kafka::Config::new(&bus.brokers, name, "registry"));
         let config = kafka::Config { tls: bus.tls, sasl: bus.sasl, replication: bus.replication, ..own };
-        RegistryTopic::new(config, runtime, |error| error).opened(fits)
+        RegistryTopic::new(config, runtime, |error| error)
     }
 
-    fn opened(self, fits: impl Fn(&[Event]) -> Result<()>) -> Result<(RegistryTopic, Vec<Event>)> {
-        let mut topic = self;
-        let there = topic.topic.read().map_err(topic.told)?.unwrap_or_default();
-        fits(&topic.events(there)?)?;
-        let events = topic.take()?;
-        Ok((topic, events))
+    fn opened(mut self, fits: impl Fn(&[Event]) -> Result<()>) -> Result<(RegistryTopic, Vec<Event>)> {
+        fits(&self.there()?)?;
+        let events = self.take()?;
+        Ok((self, events))
+    }
+
+    /// What is there, without becoming the one that writes; blocks.
+    pub fn there(&mut self) -> Result<Vec<Event>> {
+        let there = self.topic.read().map_err(self.told)?.unwrap_or_default();
+        self.events(there)
     }
 
     /// What is there, without becoming the one that writes; blocks.
@@ -74,7 +74,8 @@ impl RegistryTopic {
         RegistryTopic { topic: KeyedTopic::new(config, runtime), name, keys: HashMap::new(), told }
     }
 
-    fn take(&mut self) -> Result<Vec<Event>> {
+    /// Becomes the one that writes; blocks.
+    pub fn take(&mut self) -> Result<Vec<Event>> {
         let entries = self.topic.take().map_err(self.told)?;
         let events = self.events(entries)?;
         // Tells whoever wrote before that it doesn't any more.

@@ -49,7 +49,7 @@ pub async fn start_part(config: &Config, part: Part) -> Result<Running> {
             let registry = inside::prepare(config).await?;
             let bus = bus::Opened::open(config, &capture_budget).await?;
             if let Some(registry) = registry {
-                registry.begin(config).await?;
+                registry.begin()?;
             }
             bus
         }

@@ -82,7 +82,7 @@ impl Table {
     }
 
     /// The guard for tables with key columns. Each row goes on by itself: a second list of all would cost more than the look at them.
-    fn apply_by_key(&mut self, changes: Vec<Change>, written: &mut Written) -> Result<()> {
+    fn apply_by_key(&mut self, mut changes: Vec<Change>, written: &mut Written) -> Result<()> {
         let Some(keys) = self.keys.as_mut() else { return Ok(()) };
         let rows = changes.iter().map(|change| {
             let missing = || Error::bug(format!("a truncate stands among the changes of {}", self.layout.schema.table));
@@ -90,20 +90,29 @@ impl Table {
         });
         let keys = rows.collect::<Result<Vec<u128>>>()?;
         refuse_twins(&keys, &self.layout)?;
-        self.check_text(kept_rows(&changes))?;
         let found = self.lookup(&keys)?;
-        let found = self.without_struck(found)?;
+        let mut found = self.without_struck(found)?;
         let floor = self.pending.truncate.max(self.mark.purged);
+        let passed = |(change, old): (&Change, &mut Option<Place>)| {
+            *old = old.filter(|place| self.is_alive(place));
+            passes(change.position, old.map(|place| place.position), floor)
+        };
+        let passed: Vec<bool> = changes.iter().zip(&mut found).map(passed).collect();
+        let stale = passed.iter().filter(|passed| !**passed).count();
+        written.stale += stale as u64;
+        if stale == changes.len() {
+            return Ok(());
+        }
+        let kept = || changes.iter().zip(&passed).filter(|(_, passed)| **passed).map(|(change, _)| change);
+        self.check_text(kept_rows(kept()))?;
         // Changes that need columns of the row that they replace.
         let mut partial = Vec::new();
-        for ((change, key), found) in changes.into_iter().zip(keys).zip(found) {
-            let old = found.filter(|place| self.is_alive(place));
-            if !passes(change.position, old.map(|place| place.position), floor) {
-                written.stale += 1;
+        for (((change, key), old), passed) in changes.iter_mut().zip(keys).zip(found).zip(passed) {
+            if !passed {
                 continue;
             }
-            let stamp = Stamp::of(&change);
-            let row = match (change.op, change.before, change.after) {
+            let stamp = Stamp::of(change);
+            let row = match (change.op, change.before.take(), change.after.take()) {
                 (Op::Read | Op::Create | Op::Update, Some(before), Some(after)) => after.completed_from(&before),
                 (Op::Read | Op::Create | Op::Update, None, Some(after)) => after,
                 (_, before, _) => {
@@ -142,7 +151,7 @@ impl Table {
 
     /// Tables without a key and without old rows: every change is a row, once.
     fn apply_by_position(&mut self, changes: Vec<Change>, written: &mut Written) -> Result<()> {
-        self.check_text(kept_rows(&changes))?;
+        self.check_text(kept_rows(changes.iter()))?;
         for change in changes {
             let (stamp, high) = (Stamp::of(&change), self.pending.high);
             let row = change.after.or(change.before).unwrap_or_else(|| Row::from_datums([]));
@@ -311,8 +320,11 @@ impl Table {
 }
 
 /// What is stored of each change.
-fn kept_rows(changes: &[Change]) -> impl Iterator<Item = (&Row, Position)> {
-    changes.iter().filter_map(|change| Some((change.key_row()?, change.position)))
+fn kept_rows<'a>(changes: impl Iterator<Item = &'a Change>) -> impl Iterator<Item = (&'a Row, Position)> {
+    // What a row lacks comes from the one before it.
+    let before =
+        |change: &'a Change| change.after.as_ref().filter(|row| row.has_unchanged()).and(change.before.as_ref());
+    changes.flat_map(move |change| change.key_row().into_iter().chain(before(change)).map(|row| (row, change.position)))
 }
 
 /// Two changes of one key in a batch would become two rows.

@@ -160,10 +160,21 @@ fn nothing_of_a_topic_that_was_made_anew_is_waited_for_and_it_is_told_first() {
     assert_eq!((told.anew, told.messages.len(), told.boundary), (vec![("a".into(), 1)], 0, None));
     assert_eq!(taken(&mut merge), Some((named(&[("b/0", 0)]), Some(1))));
     assert!(taken(&mut merge).is_none(), "the new topic's first message hasn't come");
-    assert_eq!((merge.first(), merge.lacks()), (Some(1), vec![(&at("a", 0), 0)]));
+    assert_eq!((merge.first().map(|(append, _)| append), merge.lacks()), (Some(1), vec![(&at("a", 0), 0)]));
     put(&mut merge, "a", 0, 0, 0);
     assert_eq!(taken(&mut merge), Some((named(&[("a/0", 0)]), Some(2))));
     assert_eq!(merge.bytes(), 0);
+}
+
+#[test]
+fn an_append_of_which_more_comes_is_told_from_one_of_which_nothing_does() {
+    let mut merge = Merge::default();
+    assert_eq!(merge.first(), None);
+    merge.append(4, ends(&[("a", 0, 9)], Some(1)), all);
+    let began = merge.first();
+    assert!(began.is_some() && began == merge.first());
+    put(&mut merge, "a", 0, 0, 0);
+    assert_ne!(began, merge.first());
 }
 
 #[test]

@@ -94,9 +94,13 @@ impl Keeper {
             Some(error) => Err(Stopped::NotKept(error)),
             None => {
                 let outcome = self.attempts(&mut kept, &plan);
-                if let Err(Stopped::NotKept(error)) = &outcome {
-                    kept.failed = Some((Instant::now(), error.again()));
-                }
+                kept.failed = match &outcome {
+                    // Another's schema may be the reason of anything else.
+                    Err(Stopped::NotKept(error)) if error.kind() == ErrorKind::Unavailable => {
+                        Some((Instant::now(), error.again()))
+                    }
+                    _ => None,
+                };
                 outcome
             }
         };
