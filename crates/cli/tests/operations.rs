@@ -212,7 +212,7 @@ fn a_connector_of_debezium_becomes_a_configuration_that_check_accepts() {
     assert_eq!(line["value"]["source"]["name"], "inventory", "{line}");
 
     std::fs::write(&json, connector(&server, r#", "transforms": "unwrap", "no.such": "x""#)).unwrap();
-    words(&["--force"]).is(2).says("transforms aren't run").says("unknown");
+    words(&["--force"]).is(2).says("only ExtractNewRecordState is run").says("unknown");
 }
 
 #[test]
