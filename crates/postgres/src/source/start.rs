@@ -238,6 +238,8 @@ fn spawn(shared: &Arc<Shared>, opened: Opened, tables: Tables, reads: Reads, che
         plan: String::new(),
     };
     engine.find_signals();
+    // Who sees that it is connected sees its tables as they are now, too.
+    engine.show();
     // What the life before had taken in and not made durable isn't known any more.
     shared.update(|status| status.signals = Some(facts));
     shared.connect(Some(requests_in));

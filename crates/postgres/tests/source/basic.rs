@@ -20,3 +20,15 @@ async fn rows_from_before_and_every_kind_of_change_arrive() {
     follow.settle("public.t").await;
     assert_eq!(follow.replica.count("public.t", 'r'), 5000, "nothing was read twice");
 }
+
+#[tokio::test]
+async fn who_sees_that_it_is_connected_sees_the_tables_that_wait_to_be_copied() {
+    let server = server(&[]);
+    server.psql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    let follow = Follow::start(config(&server, &["public.t"])).await;
+    // Nothing has been taken from it yet.
+    let status = follow.status();
+    assert!(status.connected && status.pending_reads > 0, "{status:?}");
+    assert_eq!(status.tables.len(), 1);
+    assert_eq!(status.tables[0].state, tidewire_connector::TableState::Pending);
+}
