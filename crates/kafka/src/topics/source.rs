@@ -133,7 +133,7 @@ impl TopicsSource {
         thread.map_err(|error| Error::io(error, "the thread that reads topics"))?;
         *locked(&self.handle.reading) = Some((commands, wake));
         self.inbox = Some(inbox);
-        locked(&self.handle.status).connected = true;
+        self.show();
         Ok(())
     }
 
