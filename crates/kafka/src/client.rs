@@ -21,6 +21,9 @@ pub(crate) struct Client {
 // SAFETY: librdkafka's handles may be used from any thread.
 unsafe impl Send for Client {}
 
+/// That no broker is left is told right behind what the last one failed by.
+const WITHIN: Duration = Duration::from_secs(5);
+
 /// librdkafka's callback about a group's assignment.
 pub(crate) type Moved = unsafe extern "C" fn(
     *mut c::rd_kafka_t,
@@ -34,6 +37,8 @@ pub(crate) type Moved = unsafe extern "C" fn(
 pub(crate) struct Notes {
     /// The last error that concerns the client as a whole.
     trouble: Mutex<Option<Fault>>,
+    /// The last handshake that failed. It concerns the client when no broker is left behind it.
+    handshake: Mutex<Option<(Instant, Fault)>>,
     /// Where they are sought.
     brokers: String,
     pub reports: Mutex<Reports>,
@@ -311,11 +316,19 @@ extern "C" fn on_error(_: *mut c::rd_kafka_t, code: c_int, reason: *const c_char
         true => Fault::known(code, format!("{reason} (bus.kafka.brokers: {})", notes.brokers)),
         false => fault,
     };
+    if fault.is_of_handshake() {
+        *locked(&notes.handshake) = Some((Instant::now(), fault));
+        return;
+    }
+    let handshake = if fault.is_without_brokers() { locked(&notes.handshake).take() } else { None };
+    let fault = match handshake {
+        Some((at, why)) if at.elapsed() < WITHIN => why,
+        _ => fault,
+    };
     if fault.concerns_the_client() {
         let mut trouble = locked(&notes.trouble);
         // That no broker is left is told behind the reason.
-        let is_better = |than: &Fault| than.is_vague() && (!than.is_of_encryption() || fault.is_of_encryption());
-        if !fault.is_vague() || trouble.as_ref().is_none_or(is_better) {
+        if !fault.is_without_brokers() || trouble.is_none() {
             *trouble = Some(fault);
         }
     }
@@ -341,5 +354,32 @@ extern "C" fn on_report(_: *mut c::rd_kafka_t, message: *const c::rd_kafka_messa
             let bytes = message.len + message.key_len;
             reports.failed.get_or_insert_with(|| fault.of_message(&topic, bytes));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(told: &[(c_int, &str)]) -> Option<Fault> {
+        let notes = Notes::default();
+        for (code, reason) in told {
+            let reason = CString::new(*reason).unwrap();
+            on_error(std::ptr::null_mut(), *code, reason.as_ptr(), &notes as *const Notes as *mut c_void);
+        }
+        let fault = locked(&notes.trouble).take();
+        fault
+    }
+
+    #[test]
+    fn a_handshake_that_fails_concerns_the_client_only_where_no_broker_is_left_and_is_the_reason_then() {
+        let (handshake, none_left) = ((-181, "ssl: handshake failed"), (-187, "1/1 brokers are down"));
+        let plain = (-195, "disconnected: connecting to a SSL listener?");
+        assert!(after(&[handshake]).is_none() && after(&[plain]).is_none());
+        for reason in [handshake, plain] {
+            let told = after(&[reason, none_left]).expect("no broker is left").to_string();
+            assert!(told.contains(reason.1), "{told}");
+        }
+        assert!(after(&[none_left]).expect("no broker is left").to_string().contains("brokers are down"));
     }
 }

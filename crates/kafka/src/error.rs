@@ -111,10 +111,20 @@ impl Fault {
         self.code == TRANSPORT && self.text.contains(" listener?")
     }
 
+    /// One connection's TLS: a network or a broker that goes away breaks it off as well as a wrong certificate.
+    pub fn is_of_handshake(&self) -> bool {
+        self.code == SSL || self.is_of_encryption()
+    }
+
+    /// No broker is reached.
+    pub fn is_without_brokers(&self) -> bool {
+        self.code == ALL_BROKERS_DOWN
+    }
+
     /// It is told to everybody who waits for the client; a single connection that is lost isn't.
     pub fn concerns_the_client(&self) -> bool {
-        self.is_of_encryption()
-            || matches!(self.code, ALL_BROKERS_DOWN | AUTHENTICATION | SSL | FATAL)
+        self.is_of_handshake()
+            || matches!(self.code, ALL_BROKERS_DOWN | AUTHENTICATION | FATAL)
             || self.kind() == ErrorKind::Invalid
     }
 

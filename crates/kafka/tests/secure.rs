@@ -73,6 +73,9 @@ async fn by_tls_and_a_password_all_goes_through() -> Result<()> {
             assert!(told.contains("refused the login") && told.contains("sasl.password"), "{told}");
             assert!(!told.contains("another-word"), "{told}");
         }
+        let foreign = Config { tls: Some(Tls::default()), ..wrong() };
+        let refused = KafkaBus::look(foreign).await.expect_err("nobody knows the authority").to_string();
+        assert!(refused.contains("bus.kafka.tls"), "{refused}");
         assert!(began.elapsed() < Duration::from_secs(20), "nobody waits for a time-out: {:?}", began.elapsed());
     }
     Ok(())
