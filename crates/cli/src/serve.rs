@@ -102,7 +102,7 @@ pub fn writers(config: &Config, sinks: &[&SinkConfig]) -> Result<Option<Vec<(Str
     let one = |sink: &&SinkConfig| {
         let run = runs.iter().find(|run| run.sinks.contains(&sink.name)).ok_or_else(|| {
             Error::unavailable(format!("no process that delivers to the sink `{}` runs here", sink.name))
-                .hint("ask where it runs, or start `tidewire deliver` for it")
+                .hint("ask with the configuration of the process that does (its data_dir), or start `tidewire deliver` for it")
         })?;
         Ok((sink.name.clone(), Client::new(run.http, token(config))))
     };

@@ -51,9 +51,13 @@ impl Fault {
                 self.text,
                 bytes + MORE_BYTES
             ),
-            false => format!("{} (topic {topic})", self.text),
+            false => return self.of_topic(topic),
         };
         Fault { text, ..self }
+    }
+
+    pub fn of_topic(self, topic: &str) -> Fault {
+        Fault { text: format!("{} (topic {topic})", self.text), ..self }
     }
 
     /// As a group's coordinator means it.
@@ -163,7 +167,7 @@ impl Fault {
                 "look at the brokers: is one down, a disk full, are fewer replicas in sync than min.insync.replicas? What they \
                  don't acknowledge is sent again"
             }
-            3 | UNKNOWN_TOPIC => {
+            3 | UNKNOWN_TOPIC | UNKNOWN_PARTITION => {
                 "was the topic deleted? the process that captures makes it anew, and its table is compared and mended, if the source is a database"
             }
             23 => "the group has members that aren't tidewire's: give the sink or the pipeline another name",

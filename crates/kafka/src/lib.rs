@@ -35,6 +35,7 @@ mod lives;
 mod looking;
 mod making;
 mod merge;
+mod missing;
 mod names;
 mod producer;
 mod promised;

@@ -2,6 +2,7 @@
 
 use crate::client::{c_name, locked, Client, Span};
 use crate::error::Fault;
+use crate::missing::Missing;
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_vtype_t as v;
 use rdkafka::ClientConfig;
@@ -129,6 +130,7 @@ impl Producer {
     /// Copies the message into the producer's queue; waits for room in it.
     pub fn produce(&self, message: &Produced<'_>) -> Result<(), Fault> {
         let bytes = message.value.len() + message.key.map_or(0, <[u8]>::len);
+        let mut missing = None;
         loop {
             let (is_full, failed) = {
                 let mut reports = locked(&self.client.notes().reports);
@@ -153,6 +155,9 @@ impl Producer {
                 }
             }
             self.poll();
+            if let Some(fault) = missing.get_or_insert_with(Missing::new).look(&self.client) {
+                return Err(fault);
+            }
         }
         let mut reports = locked(&self.client.notes().reports);
         reports.outstanding += 1;
@@ -213,6 +218,7 @@ impl Producer {
 
     /// Waits until every message has its outcome; each has one within `message.timeout.ms`.
     pub fn settle(&self) -> Result<Vec<Span>, Fault> {
+        let mut missing = Missing::new();
         loop {
             {
                 let reports = locked(&self.client.notes().reports);
@@ -224,6 +230,9 @@ impl Producer {
             }
             // SAFETY: serves callbacks as `poll`; while it runs nothing waits for company (`linger.ms`).
             unsafe { c::rd_kafka_flush(self.client.rk(), POLL_MS) };
+            if let Some(fault) = missing.look(&self.client) {
+                return Err(fault);
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 use crate::client::Client;
 use crate::error::Fault;
+use crate::missing::Missing;
 use crate::producer::{Producer, Topic};
 use crate::transaction::Broken;
 use rdkafka::bindings as c;
@@ -26,7 +27,7 @@ pub(crate) fn is_seen(producer: &Producer, mut places: Vec<Place>) -> Result<(),
     if !producer.is_transactional() {
         return Ok(());
     }
-    let began = Instant::now();
+    let (began, mut missing) = (Instant::now(), Missing::new());
     places.retain(|(_, _, end)| *end > 0);
     while !places.is_empty() {
         let looked = visible(producer.client(), &places);
@@ -34,17 +35,18 @@ pub(crate) fn is_seen(producer: &Producer, mut places: Vec<Place>) -> Result<(),
             let mut found = found.iter();
             places.retain(|(_, _, end)| found.next().is_none_or(|visible| visible < end));
         }
-        let waited = began.elapsed();
-        match places.first() {
-            Some((topic, ..)) if waited >= PATIENCE => {
-                let hidden = "it has taken a transaction, and doesn't show it to its readers";
-                let error =
-                    looked.err().map_or_else(|| Error::unavailable(format!("Kafka: {hidden}")), |f| f.error(hidden));
-                return Err(Broken { error: error.context(format!("topic {}", topic.name())), is_fenced: false });
-            }
-            Some(_) => std::thread::sleep((waited / 8).clamp(SHORTEST, LONGEST)),
-            None => {}
+        let Some((topic, ..)) = places.first() else { break };
+        if let Some(fault) = missing.look(producer.client()) {
+            return Err(Broken { error: fault.error("behind a transaction"), is_fenced: false });
         }
+        let waited = began.elapsed();
+        if waited >= PATIENCE {
+            let hidden = "it has taken a transaction, and doesn't show it to its readers";
+            let error =
+                looked.err().map_or_else(|| Error::unavailable(format!("Kafka: {hidden}")), |f| f.error(hidden));
+            return Err(Broken { error: error.context(format!("topic {}", topic.name())), is_fenced: false });
+        }
+        std::thread::sleep((waited / 8).clamp(SHORTEST, LONGEST));
     }
     Ok(())
 }

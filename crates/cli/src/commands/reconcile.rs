@@ -8,6 +8,7 @@ use crate::serve;
 use crate::terminal::{self, is_live, thousands, Grid};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidewire_change::{Error, ErrorKind, Result, Schema};
 use tidewire_connector::Inspect;
 use tidewire_pipeline::reconcile::{
@@ -26,9 +27,14 @@ pub struct Wanted<'a> {
 pub async fn run(config: &Config, args: &Reconcile) -> Result<Answer> {
     let wanted = Wanted { tables: &args.table, sinks: &args.sink, repair: args.repair };
     let bar = bar(args.json);
+    let mut told = Instant::now();
     let mut show = |step: Step<'_>| {
         bar.set_message(describe(step));
         bar.tick();
+        if !is_live() && told.elapsed() >= BETWEEN_LINES {
+            told = Instant::now();
+            terminal::tell(&describe(step));
+        }
     };
     let found = match serve::writers(config, &choose_sinks(config, wanted.sinks)?)? {
         Some(clients) => by_clients(config, &clients, &wanted, &mut show).await,
@@ -215,6 +221,9 @@ fn print(found: &[Comparison], is_repaired: bool) {
         }
     }
 }
+
+/// Where no terminal is there.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 fn bar(json: bool) -> ProgressBar {
     if json || !is_live() {

@@ -80,7 +80,11 @@ fn text(status: &Status) -> String {
             known(sink.visible_seconds.p95),
         ]);
     }
-    format!("{}\n{}\n{}", source(status), tables.text(), sinks.text())
+    let sinks = match status.sinks.is_empty() {
+        true => "no sink is written by this process: ask those that deliver\n".to_string(),
+        false => sinks.text(),
+    };
+    format!("{}\n{}\n{sinks}", source(status), tables.text())
 }
 
 fn source(status: &Status) -> String {

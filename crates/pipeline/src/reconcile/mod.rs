@@ -252,9 +252,9 @@ impl Sides<'_> {
     }
 
     async fn sink_passes(&mut self, table: &scan::Table, mark: Position) -> Result<()> {
-        (self.progress)(Step { table: &table.name, phase: Phase::WaitForSink, rows: 0, total: 0 });
         let began = Instant::now();
         loop {
+            (self.progress)(Step { table: &table.name, phase: Phase::WaitForSink, rows: 0, total: 0 });
             let boundary = match self.sink.holds(&table.schema.table).await? {
                 Some(held) => held,
                 None => self.live.sink_boundary(self.sink_name).await?,
