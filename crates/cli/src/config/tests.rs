@@ -337,7 +337,7 @@ fn a_bus_of_rows_alone_has_no_sinks_and_any_other_has() {
         ("format: debezium-json", "", "p.yaml:1:1: `sinks` is missing"),
         ("unwrap: {}", "", "`bus.kafka.unwrap` is only for Debezium's formats (`format`)"),
         ("format: debezium-json, unwrap: { add.fields: nothing }", "", "`nothing`, which no message has"),
-        ("format: debezium-json, unwrap: { route.by.field: x }", "", "`route.by.field` is no option"),
+        ("format: debezium-json, unwrap: { route.by.field: x }", "", "`route.by.field` isn't followed"),
     ] {
         let refused = refusal(&of(kafka, more));
         assert!(refused.contains(told), "{refused}");

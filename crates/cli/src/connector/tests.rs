@@ -317,6 +317,7 @@ fn other_transforms_and_what_they_are_asked_for_are_refused() {
     for (option, value) in [
         ("predicate", "p"),
         ("route.by.field", "region"),
+        ("drop.fields.header.name", "__debezium.oldkey"),
         ("delete.tombstone.handling.mode", "all"),
         ("add.fields", "op,op"),
         ("delete.handling.mode", "all"),
@@ -325,6 +326,9 @@ fn other_transforms_and_what_they_are_asked_for_are_refused() {
         let name = format!("transforms.u.{option}");
         assert_eq!(refused(&format!(r#""transforms": "u", {unwrap}, "{name}": "{value}""#)), [name]);
     }
+    let own = format!(r#""transforms": "u", {unwrap}, "transforms.u.add.headers": "op", "transforms.u.drop.fields"#);
+    assert_eq!(refused(&format!(r#"{own}.header.name": "__op""#)), ["transforms.u.drop.fields.header.name"]);
+    assert!(refused(&format!(r#"{own}.header.name": "__lsn", "transforms.u.drop.fields.from.key": "true""#)).is_empty());
     let headers =
         r#""transforms.u.add.headers": "op", "header.converter": "org.apache.kafka.connect.json.JsonConverter""#;
     assert_eq!(refused(&format!(r#""transforms": "u", {unwrap}, {headers}"#)), ["header.converter"]);

@@ -159,16 +159,27 @@ impl<'a> Transforms<'a> {
             "replace.null.with.default" => {
                 Fate::NoMeaning("schemas tell no defaults here: NULL stays NULL (docs/debezium.md)".into())
             }
+            "drop.fields.header.name" if self.bears(value) => {
+                refused(format!("the header {value} is no list of fields: the transform itself stops at it"))
+            }
             "drop.fields.header.name" | "drop.fields.from.key" | "drop.fields.keep.schema.compatible" => {
-                Fate::NoMeaning("only another transform makes a header that names fields to be dropped".into())
+                Fate::NoMeaning(Unwrap::NOTHING_TO_DROP.into())
             }
             "route.by.field" if value.is_empty() => same("a row goes to its table's topic"),
-            "route.by.field" => refused("a row goes to its table's topic"),
+            "route.by.field" => refused(format!("{}: {}", Unwrap::NO_ROUTES, Unwrap::ROUTE)),
             MODE | "add.fields" | "add.headers" | "add.fields.prefix" | "add.headers.prefix" => {
                 self.taken(option, value)
             }
             _ => refused(format!("no option of ExtractNewRecordState; there are {}", Unwrap::OPTIONS.join(", "))),
         }
+    }
+
+    /// Do messages have a header of this name?
+    fn bears(&self, header: &str) -> bool {
+        let options = self.options();
+        let unwrap = Unwrap::of(options.iter().map(|(name, value)| (*name, value.as_str())));
+        let is_added = unwrap.is_ok_and(|unwrap| unwrap.headers.iter().any(|of| of.name == header));
+        is_added || matches!(header, "__debezium.newkey" | "__debezium.oldkey")
     }
 
     fn taken(&self, option: &str, value: &str) -> Fate {

@@ -91,6 +91,15 @@ impl Unwrap {
     pub const OPTIONS: [&'static str; 5] =
         ["delete.tombstone.handling.mode", "add.fields", "add.fields.prefix", "add.headers", "add.headers.prefix"];
 
+    /// Why `route.by.field` is refused, and what does it.
+    pub const NO_ROUTES: &'static str =
+        "a row goes to its table's topic, by which topics are made, counted and taken over, and schemas registered";
+    pub const ROUTE: &'static str =
+        "leave bus.kafka.unwrap out and put the transform with route.by.field into the connectors that read (docs/debezium.md)";
+    /// Why the options that drop fields have no effect.
+    pub const NOTHING_TO_DROP: &'static str =
+        "no message bears a header that names fields: only another transform makes one";
+
     /// `Invalid`: an option that isn't one of `OPTIONS`, or a value that it can't have.
     pub fn of<'a>(given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Unwrap> {
         let mut unwrap = Unwrap::default();
@@ -105,6 +114,15 @@ impl Unwrap {
                 "delete.handling.mode" | "drop.tombstones" => {
                     return Err(Error::invalid(format!("`{option}` is called otherwise since Debezium 2.5"))
                         .hint("set delete.tombstone.handling.mode (docs/debezium.md, Old names)"))
+                }
+                "route.by.field" => {
+                    return Err(
+                        Error::invalid(format!("`{option}` isn't followed: {}", Self::NO_ROUTES)).hint(Self::ROUTE)
+                    )
+                }
+                "drop.fields.header.name" | "drop.fields.from.key" | "drop.fields.keep.schema.compatible" => {
+                    return Err(Error::invalid(format!("`{option}` would do nothing: {}", Self::NOTHING_TO_DROP))
+                        .hint("leave it out"))
                 }
                 _ => {
                     return Err(Error::invalid(format!("`{option}` is no option of rows that are told alone"))
@@ -228,5 +246,8 @@ mod tests {
             .contains("__deleted"));
         assert!(refused(&[("delete.tombstone.handling.mode", "none")]).contains("rewrite-with-tombstone"));
         assert!(refused(&[("add.field", "op")]).contains("add.fields.prefix"));
+        let routed = refused(&[("route.by.field", "region")]);
+        assert!(routed.contains("a row goes to its table's topic") && routed.contains("connectors that read"));
+        assert!(refused(&[("drop.fields.from.key", "true")]).contains("no message bears a header"));
     }
 }
