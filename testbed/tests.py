@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds all tests of the workspace and runs two programs of them at once: most of the time they wait for servers.
+"""Builds all tests of the workspace and runs three programs of them at once: most of the time they wait for servers.
 
-    testbed/tests.py [--jobs 2]
+    testbed/tests.py [--jobs 3]
 
 What a program says is printed when it has ended. (`cargo test` runs one after the other. Doc tests, of which there are none, aren't run.)
 """
@@ -26,7 +26,7 @@ def programs():
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--jobs", type=int, default=2)
+    a.add_argument("--jobs", type=int, default=3)
     o = a.parse_args()
     waiting, failed, printing = collections.deque(programs()), [], threading.Lock()
 
