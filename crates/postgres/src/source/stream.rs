@@ -291,7 +291,9 @@ impl Stream {
         if partial || binding.may_shift || to.reads.ring.is_noting() {
             let key = key_hash(table, &binding.schema, row, &mut self.scratch);
             to.reads.ring.touch(key, partial);
-            if partial && (new_key || to.reads.is_reading(table) || !is_done(to.tables, table)) {
+            let is_wanted = new_key || to.reads.is_reading(table) || !is_done(to.tables, table);
+            // By a key that the table doesn't have any more no row is found; all of them are read, since it was bound like that.
+            if partial && is_wanted && to.tables.has_key_of(table, &binding.schema) {
                 to.reads.note_partial(table, &binding.schema, row, key);
             }
             if binding.may_shift {

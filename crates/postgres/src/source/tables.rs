@@ -304,6 +304,16 @@ impl Tables {
         }
     }
 
+    /// The key of the table is that of `schema`, an earlier one of it perhaps: the same columns, of the same types.
+    pub fn has_key_of(&self, table: u32, schema: &Arc<Schema>) -> bool {
+        let key = |schema: &Schema| -> Vec<(String, String)> {
+            let columns = schema.key_columns().iter().map(|at| &schema.columns[usize::from(*at)]);
+            columns.map(|column| (column.name.clone(), column.ty.name.clone())).collect()
+        };
+        let table = self.by_oid.get(&table);
+        table.is_some_and(|table| Arc::ptr_eq(&table.schema, schema) || key(&table.schema) == key(schema))
+    }
+
     /// The relation was announced: outer none: never.
     #[inline]
     pub fn binding(&self, relation: u32) -> Option<&Option<Arc<Binding>>> {

@@ -81,3 +81,28 @@ async fn keys_that_shift_swap_and_rotate_in_one_statement_end_where_the_source_h
     }
     assert_eq!(follow.replica.count("public.t", 'r'), 6, "nothing had to be read again");
 }
+
+#[tokio::test]
+async fn rows_under_a_key_that_was_another_for_a_while_park_nothing() {
+    let server = server(&[]);
+    server.psql(&format!(
+        "CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL UNIQUE, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
+         CREATE TABLE typed (LIKE t INCLUDING ALL); ALTER TABLE typed ALTER id TYPE text;
+         INSERT INTO t SELECT i, 'c' || i, {} FROM generate_series(1, 9) i; INSERT INTO typed SELECT * FROM t",
+        big("i")
+    ));
+    let mut follow = Follow::start(config(&server, &["public.*"])).await;
+    follow.settle("public.t").await;
+    follow.settle("public.typed").await;
+    // The catalog is at the end of this before the log is read.
+    server.psql(
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_code_key; UPDATE t SET code = 'C5' WHERE id = 5;
+         ALTER TABLE t REPLICA IDENTITY DEFAULT;
+         UPDATE typed SET id = 'five' WHERE id = '5'; UPDATE typed SET id = '50' WHERE id = 'five';
+         ALTER TABLE typed ALTER id TYPE int USING id::int",
+    );
+    follow.settle("public.t").await;
+    follow.settle("public.typed").await;
+    let states: Vec<_> = follow.status().tables.into_iter().map(|table| table.state).collect();
+    assert_eq!(states, [tidewire_connector::TableState::Streaming, tidewire_connector::TableState::Streaming]);
+}
