@@ -82,7 +82,7 @@ fn a_process_that_comes_and_goes_under_load_moves_only_its_own_tables_and_nothin
         let gaps = times.windows(2).map(|pair| pair[1].duration_since(pair[0]).unwrap_or_default());
         let longest = gaps.max().unwrap_or_default();
         assert!(
-            times.len() > 5 && longest < Duration::from_secs(2),
+            times.len() > 2 && longest < Duration::from_secs(5),
             "{table} stopped for {longest:?} ({} commits)",
             times.len()
         );
