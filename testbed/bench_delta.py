@@ -137,35 +137,47 @@ def long(o):
         process.stdin.write("\n")
         process.stdin.flush()
         found = json.loads(process.stdout.readline())
-        assert process.wait() == 0
         scanned.append(scans(delta))
         by_commits, by_merges = written_files(delta)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        rested = json.loads(process.stdout.readline())
+        assert process.wait() == 0
+        scanned.append(scans(delta))
     finally:
         process.kill()
         shutil.rmtree(folder)
     rows = [["live data files, at the end / mean / at most", "",
-             "%d / %.0f / %d" % (found["live_files"], found["files_mean"], found["files_max"])],
+             "%d / %.0f / %d" % (found["live_files"], found["files_mean"], found["files_max"]), rested["live_files"]],
             ["struck rows among all, at the end / mean / at most", "", "%.1f / %.1f / %.1f %%" % tuple(
-                found[k] * 100 for k in ("struck_last", "struck_mean", "struck_max"))],
-            ["data files written by commits / by merges", "", "%.0f / %.0f MB" % (by_commits / 1e6, by_merges / 1e6)]]
+                found[k] * 100 for k in ("struck_last", "struck_mean", "struck_max")), "%.1f %%" % (rested["struck"] * 100)],
+            ["data files written by commits / by merges", "", "%.0f / %.0f MB" % (by_commits / 1e6, by_merges / 1e6), ""]]
     for kind in ("data", "vectors", "log", "checkpoints", "index"):
         cells = ["%d files, %.1f MB" % (side["folder"][kind]["files"], side["folder"][kind]["bytes"] / 1e6)
-                 for side in (before, found)]
+                 for side in (before, found, rested)]
         rows.append(["%s in the folder (an hour is kept)" % kind] + cells)
-    rows += [["scan by %s" % name, "%.2f s" % scanned[0][name], "%.2f s (%.2f ×)" % (seconds, seconds / scanned[0][name])]
-             for name, seconds in scanned[1].items()]
-    rows += [["bytes written a byte of change", "", "%.2f" % found["written_per_byte"]],
+    times = [{name: "%.2f s (%.2f ×)" % (seconds, seconds / scanned[0][name]) for name, seconds in side.items()}
+             for side in scanned[1:]]
+    rows += [["scan by %s" % name, "%.2f s" % seconds, times[0][name], times[1][name]]
+             for name, seconds in scanned[0].items()]
+    rows += [["bytes written a byte of change, all in all", "", "%.2f" % found["written_per_byte"],
+              "%.2f" % rested["written_per_byte"]],
              ["commit, median / p99 / longest", "", "%.1f / %.1f / %.1f ms" % tuple(
-                 found[k] for k in ("median_ms", "p99_ms", "max_ms"))],
-             ["CPU a commit, with upkeep", "", "%.0f ms" % found["cpu_ms"]],
-             ["memory at most", "", "%d MB" % found["memory_mb"]], ["load", "", found["load"]]]
+                 found[k] for k in ("median_ms", "p99_ms", "max_ms")), ""],
+             ["CPU a commit, with upkeep", "", "%.0f ms" % found["cpu_ms"], ""],
+             ["upkeep at rest: takes, CPU, writes", "", "", "%.1f s, %.1f s, %.0f MB" % (
+                 rested["seconds"], rested["cpu_ms"] / 1e3, rested["bytes_written"] / 1e6)],
+             ["memory at most", "", "%d MB" % found["memory_mb"], "%d MB" % rested["memory_mb"]],
+             ["load", "", found["load"], rested["load"]]]
     of = "after %d commits: " % o.commits
-    for name, seconds in scanned[1].items():
-        goal(of + "scan by %s / before" % name, seconds / scanned[0][name], "%.2f", most=1.5)
-    goal(of + "bytes written a byte of change", found["written_per_byte"], "%.2f", most=4)
+    for name, seconds in scanned[0].items():
+        goal(of + "scan by %s / before" % name, scanned[1][name] / seconds, "%.2f", most=1.5)
+        goal(of + "at rest, scan by %s / before" % name, scanned[2][name] / seconds, "%.2f", most=1.5)
+    goal(of + "bytes written a byte of change, rest and all", rested["written_per_byte"], "%.2f", most=4)
     goal(of + "p99 / median", found["p99_ms"] / found["median_ms"], "%.1f", most=4)
-    goal(of + "memory, MB", found["memory_mb"], "%d", most=105)
-    table("%d commits of 10,000 changes on %s rows" % (o.commits, millions(o.rows)), ["", "before", "after"], rows)
+    goal(of + "memory, MB", rested["memory_mb"], "%d", most=105)
+    table("%d commits of 10,000 changes on %s rows" % (o.commits, millions(o.rows)),
+          ["", "before", "right after", "when upkeep has come to rest"], rows)
 
 
 def merge(o):

@@ -73,6 +73,10 @@ pub struct Upkeep {
     pub classes_bytes: Vec<u64>,
     /// A file of the classes above the first with a larger part of struck rows is written anew.
     pub struck_part: f64,
+    /// A table to which nothing was committed for so long rests.
+    pub rest: Duration,
+    /// The same part while the table rests, of files of all classes, as far as the table's changes pay for it.
+    pub rest_struck_part: f64,
     /// Files with deletion vectors that a table has at most. (Some readers hang above 512.)
     pub vectors_max: usize,
     /// How long a deleted row stays at least, with `_deleted` set.
@@ -92,6 +96,8 @@ impl Upkeep {
             merge_files: 4,
             classes_bytes: vec![64 << 10, 1 << 20],
             struck_part: 0.2,
+            rest: Duration::from_secs(2),
+            rest_struck_part: 0.01,
             vectors_max: 12,
             deleted_retention: Duration::from_secs(10),
             file_retention: Duration::from_secs(10),
@@ -111,6 +117,8 @@ impl Default for Upkeep {
             merge_files: 16,
             classes_bytes: vec![2 << 20, 24 << 20],
             struck_part: 0.2,
+            rest: Duration::from_secs(60),
+            rest_struck_part: 0.01,
             vectors_max: 400,
             deleted_retention: Duration::from_secs(7 * 24 * 3600),
             file_retention: Duration::from_secs(3600),

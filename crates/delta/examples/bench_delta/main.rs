@@ -4,8 +4,8 @@
 //! bench_delta commits ROWS …       filling, then commits of 1,000, 10,000 and 100,000 changes; the index. --short: only those
 //!                                  of 10,000 changes of uniform keys
 //! bench_delta touched ROWS FILES   commits of 10,000 changes that touch all of so many files
-//! bench_delta long ROWS COMMITS    many commits: what lies in the folder afterwards. --folder F keeps it; --struck=0.15 has
-//!                                  files written anew when that part of them is struck
+//! bench_delta long ROWS COMMITS    many commits: what lies in the folder right after them, and when the table has come to rest. --folder F
+//!                                  keeps it; --struck=0.15 has files written anew when that part of them is struck
 //!
 //! --buckets=N with any of them: tables of so many buckets.
 //! ```
@@ -17,10 +17,12 @@ use mixed::{bytes_of, Keys};
 use rows::Rows;
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidewire_change::*;
 use tidewire_connector::Sink;
-use tidewire_delta::{Config, DeltaSink};
+use tidewire_delta::{Config, DeltaSink, Sizes};
 
 const BATCH: u64 = 20_000;
 const WARM_UP: usize = 3;
@@ -76,6 +78,21 @@ impl Bench {
             files = now;
             // Starts the next merge.
             self.sink.commit(&self.rows.progress()).await?;
+        }
+    }
+
+    /// The table rests until upkeep has nothing left to do for it.
+    async fn fold(&mut self) -> Result<Sizes> {
+        let mut struck = u64::MAX;
+        loop {
+            self.sink.commit(&self.rows.progress()).await?;
+            self.sink.settle().await?;
+            self.look();
+            let sizes = self.sink.sizes().await?["public.orders"];
+            if sizes.struck == struck {
+                return Ok(sizes);
+            }
+            struck = sizes.struck;
         }
     }
 
@@ -191,6 +208,10 @@ async fn touched(folder: &Path, rows: u64, files: u64) -> Result<()> {
 
 async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
     let mut config = Config::new(folder, "bench", "lake");
+    let (clock, ahead) = (config.clock.clone(), Arc::new(AtomicI64::new(0)));
+    let later = ahead.clone();
+    config.clock = Arc::new(move || clock() + later.load(Relaxed));
+    let rest = config.upkeep.rest;
     if let Some(part) = std::env::args().find_map(|a| a.strip_prefix("--struck=")?.parse().ok()) {
         config.upkeep.struck_part = part;
     }
@@ -198,10 +219,7 @@ async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
     bench.fill(rows, 100_000).await?;
     bench.rest().await?;
     say(json!({"part": "before", "rows": rows, "folder": sizes_in(&folder.join("public/orders"))}));
-    if std::env::args().any(|a| a == "--wait") {
-        // Somebody measures the table as it is now.
-        let _ = std::io::stdin().read_line(&mut String::new());
-    }
+    wait();
     let (mut times, mut bytes, written) = (Vec::new(), 0, written_bytes());
     let (mut struck, mut files, cpu) = (Vec::new(), Vec::new(), cpu_ms());
     for _ in 0..commits {
@@ -227,7 +245,25 @@ async fn long(folder: &Path, rows: u64, commits: usize) -> Result<()> {
     });
     merge(&mut said, more);
     say(said);
+    wait();
+    let (start, written, cpu) = (Instant::now(), written_bytes(), cpu_ms());
+    ahead.fetch_add(rest.as_micros() as i64, Relaxed);
+    let sizes = bench.fold().await?;
+    let written = written_bytes() - written;
+    say(json!({
+        "part": "rested", "seconds": start.elapsed().as_secs_f64(), "cpu_ms": cpu_ms() - cpu, "bytes_written": written,
+        "written_per_byte": (written_while + written) as f64 / bytes as f64, "live_files": sizes.files,
+        "struck": sizes.struck as f64 / (sizes.rows + sizes.struck) as f64, "memory_mb": bench.memory_kb / 1024,
+        "folder": sizes_in(&folder.join("public/orders")), "load": load(),
+    }));
     Ok(())
+}
+
+/// Somebody measures the table as it is now.
+fn wait() {
+    if std::env::args().any(|a| a == "--wait") {
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
 }
 
 /// Number and bytes of the files in a table's folder, by kind.

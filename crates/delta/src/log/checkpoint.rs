@@ -198,19 +198,28 @@ fn sealed(version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<Vec<u8>
         .with_batch_size(LINES_PER_BATCH)
         .build_decoder()
         .map_err(|e| failed(&e))?;
-    for chunk in lines.chunks(LINES_PER_BATCH) {
-        for line in chunk {
-            decoder.decode(line).map_err(|e| failed(&e))?;
+    // Readers pass over row groups without any `add`: what is gone, of which there is most, has groups of its own.
+    let (held, gone) = lines.split_at(lines.iter().position(is_remove).unwrap_or(lines.len()));
+    for part in [held, gone] {
+        for chunk in part.chunks(LINES_PER_BATCH) {
+            for line in chunk {
+                decoder.decode(line).map_err(|e| failed(&e))?;
+            }
+            if let Some(batch) = decoder.flush().map_err(|e| failed(&e))? {
+                writer.write(&batch).map_err(|e| failed(&e))?;
+            }
         }
-        if let Some(batch) = decoder.flush().map_err(|e| failed(&e))? {
-            writer.write(&batch).map_err(|e| failed(&e))?;
-        }
+        writer.flush().map_err(|e| failed(&e))?;
     }
     writer.close().map_err(|e| failed(&e))?;
     let digest = format!("{:032x}", key_hash128(&bytes));
     let at = digits(&bytes).ok_or_else(|| Error::bug("its seal isn't there"))?;
     bytes[at..at + DIGITS].copy_from_slice(digest.as_bytes());
     Ok(bytes)
+}
+
+fn is_remove(line: &Vec<u8>) -> bool {
+    line.starts_with(b"{\"remove\"")
 }
 
 /// Where the digest stands in a file.
@@ -306,8 +315,9 @@ pub fn clean_up(store: &Store, keep_from: i64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parquet::file::metadata::RowGroupMetaData;
 
-    fn some() -> Vec<u8> {
+    fn some(removes: i64) -> Vec<u8> {
         let lines = [
             r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":[]}}"#
                 .to_string(),
@@ -316,13 +326,15 @@ mod tests {
         let add = |n: i64| {
             format!(r#"{{"add":{{"path":"tidewire-{n}","partitionValues":{{}},"size":{n},"dataChange":false}}}}"#)
         };
-        let lines: Vec<Vec<u8>> = lines.into_iter().chain((0..5).map(add)).map(String::into_bytes).collect();
+        let gone = |n: i64| format!(r#"{{"remove":{{"path":"tidewire-{n}","dataChange":false,"size":{n}}}}}"#);
+        let lines = lines.into_iter().chain((0..5).map(add)).chain((0..removes).map(gone));
+        let lines: Vec<Vec<u8>> = lines.map(String::into_bytes).collect();
         sealed(7, &lines, Some(Link { version: 6, digest: 0xabc })).unwrap()
     }
 
     #[test]
     fn any_byte_of_a_checkpoint_that_is_changed_and_any_end_that_is_cut_off_is_found() {
-        let whole = some();
+        let whole = some(0);
         let file = open(whole.clone(), Some(7)).unwrap_or_else(|what| panic!("{what}"));
         assert!(file.is_ours && file.last == Some(Link { version: 6, digest: 0xabc }));
         for at in 0..whole.len() {
@@ -333,5 +345,18 @@ mod tests {
         }
         let other = open(whole, Some(8)).err().expect("it is another version's");
         assert!(other.contains("that of version 7"), "{other}");
+    }
+    #[test]
+    fn files_that_are_gone_have_row_groups_of_their_own_which_readers_pass_over() {
+        let file = open(some(4), Some(7)).unwrap_or_else(|what| panic!("{what}"));
+        let of_group = |group: &RowGroupMetaData| {
+            let path = |name: &str| {
+                let column = group.columns().iter().find(|column| column.column_path().string() == name).unwrap();
+                group.num_rows() - column.statistics().unwrap().null_count_opt().unwrap() as i64
+            };
+            (path("protocol.minReaderVersion"), path("add.path"), path("remove.path"))
+        };
+        let groups: Vec<_> = file.reader.metadata().row_groups().iter().map(of_group).collect();
+        assert_eq!(groups, [(1, 5, 0), (0, 0, 4)]);
     }
 }

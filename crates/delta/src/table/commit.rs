@@ -46,6 +46,7 @@ impl Table {
         mark.truncate = self.pending.truncate;
         mark.since = self.pending.since;
         mark.high = self.pending.high;
+        self.earn(&mut mark, self.pending.bytes);
         moment("parquet written");
         let feed = self.feed()?;
         let (mut actions, touched) = self.actions(progress, &mark)?;

@@ -70,9 +70,16 @@ pub struct Mark {
     /// Deleted rows up to here may be gone: a change at or below it is a repetition.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub purged: Option<Position>,
+    /// Bytes that upkeep may write while the table rests.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub spare: u64,
     /// Of the owner of one of so many partitions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of: Option<u32>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 pub struct Table {
@@ -199,7 +206,7 @@ impl Table {
             looked,
             pending: Pending::new(&mark),
             delivered: mark.boundary.position,
-            upkeep: upkeep::Upkeep::new(&state),
+            upkeep: upkeep::Upkeep::new(&state, looked),
             follows_rules: layout.follows(&config.tables),
             has_feed: config.tables.change_feed.of(&layout.schema.table),
             store,
@@ -228,6 +235,7 @@ impl Table {
             since: None,
             high: Position::ZERO,
             purged: None,
+            spare: 0,
             of: None,
         };
         let (millis, has_feed) = (config.now() / 1000, config.tables.change_feed.of(&layout.schema.table));

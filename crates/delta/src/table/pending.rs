@@ -29,6 +29,8 @@ pub struct Pending {
     pub since: Option<Position>,
     pub high: Position,
     pub rows: u64,
+    /// Of those rows, as they came.
+    pub bytes: u64,
     /// Some of the new rows are there only to say that they are deleted.
     pub has_deleted: bool,
     /// Wall times of the source's transactions by their commits, for the change data feed.
@@ -70,6 +72,7 @@ impl Pending {
             since: mark.since,
             high: mark.high,
             rows: 0,
+            bytes: 0,
             has_deleted: false,
             times: BTreeMap::new(),
             converted: BTreeSet::new(),

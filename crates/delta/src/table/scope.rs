@@ -116,7 +116,8 @@ impl Scope {
             return Err(Error::invalid(error)
                 .hint("stop them, run one process that owns all parts for a change or two, then start the new ones"));
         }
-        let mark = shares.get(&self.part).cloned().unwrap_or(whole);
+        let begins = || Mark { spare: whole.spare / u64::from(self.of), ..whole.clone() };
+        let mark = shares.get(&self.part).cloned().unwrap_or_else(begins);
         Ok(Mark { of: Some(self.of), ..mark })
     }
 }
@@ -182,6 +183,7 @@ fn joined(whole: &Mark, shares: &BTreeMap<u32, Mark>, of: u32, noted: Option<Bou
         since: marks().filter_map(|mark| mark.since).min(),
         high: marks().map(|mark| mark.high).max().unwrap_or_default(),
         purged,
+        spare: marks().map(|mark| mark.spare).min().unwrap_or_default(),
         of: None,
         ..whole.clone()
     })

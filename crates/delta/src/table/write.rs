@@ -227,6 +227,7 @@ impl Table {
             pending.times.insert(row.stamp.position.commit, row.stamp.committed_at);
         }
         pending.rows += 1;
+        pending.bytes += row.row.encoded().len() as u64;
         buffer.bytes += row.row.encoded().len();
         buffer.rows.push(Buffered { key: row.key, row: row.row, stamp: row.stamp, dead: false });
     }

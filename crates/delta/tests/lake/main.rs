@@ -12,6 +12,7 @@ mod kill;
 mod mapping;
 mod purge;
 mod random;
+mod rest;
 mod rewrite;
 mod schemas;
 mod server;

@@ -6,6 +6,7 @@ mod merge;
 mod pace;
 mod plan;
 mod purge;
+mod rest;
 
 pub use clean::{is_ours, names_in_use, vacuum, Cleaned};
 
@@ -24,6 +25,7 @@ use crate::vector;
 use merge::{MergeWork, Places};
 use pace::{Pace, Wear};
 use plan::Facts;
+use rest::{Rest, Turn};
 use roaring::RoaringBitmap;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{sync_channel, Receiver};
@@ -41,16 +43,27 @@ pub struct Upkeep {
     /// Something was committed since the table was opened.
     pub has_put: bool,
     pub pace: Pace,
+    pub rest: Rest,
 }
 
 struct Merge {
     inputs: Vec<Input>,
     output: u32,
+    why: Why,
     /// W, if deleted rows go.
     below: Option<Position>,
     worker: JoinHandle<Result<Merged>>,
     /// Fails as soon as the worker has ended.
     ended: Receiver<()>,
+}
+
+/// What a merge is for.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    /// Readers and commits need it.
+    Due,
+    /// The table rests, and is to be read at full speed.
+    Rest,
 }
 
 #[derive(Clone)]
@@ -77,9 +90,17 @@ struct Merged {
 type Copied = (u128, (u32, u32), Place);
 
 impl Upkeep {
-    pub fn new(state: &State) -> Upkeep {
-        let checkpointed = state.checkpoint.unwrap_or(0);
-        Upkeep { merge: None, checkpoint: None, checkpointed, logged: 0, has_put: false, pace: Pace::default() }
+    /// `now`: in microseconds since 1970.
+    pub fn new(state: &State, now: i64) -> Upkeep {
+        Upkeep {
+            merge: None,
+            checkpoint: None,
+            checkpointed: state.checkpoint.unwrap_or(0),
+            logged: 0,
+            has_put: false,
+            pace: Pace::default(),
+            rest: Rest::since(now),
+        }
     }
 
     pub fn wait_for_checkpoint(&mut self) {
@@ -124,9 +145,10 @@ impl Table {
         self.checkpoint()
     }
 
-    /// Merges until nothing is left to merge. Returns how many merges that took.
+    /// Merges until nothing is left to merge and no row is struck. Returns how many merges that took.
     pub fn merge_all(&mut self) -> Result<u64> {
         self.open_index()?;
+        self.upkeep.rest.by_hand();
         let mut merges = 0;
         loop {
             self.start_merge()?;
@@ -160,8 +182,8 @@ impl Table {
         self.files.live.values().filter(|file| file.struck() > 0).count()
     }
 
-    /// Which files to make one of.
-    fn plan(&self) -> Option<Vec<u32>> {
+    /// Which files to make one of, and what for.
+    fn plan(&self) -> Option<(Vec<u32>, Why)> {
         let mut classes = self.config.upkeep.classes_bytes.clone();
         match self.layout.schema.key {
             // Numbers of copies are looked up at the end of a merge: such merges stay small.
@@ -179,7 +201,8 @@ impl Table {
             groups.entry(&file.1.group).or_default().push(facts(file));
         }
         let groups: Vec<Vec<Facts>> = groups.into_values().collect();
-        plan::plan(&groups, &classes, &self.config.upkeep).or_else(|| self.plan_purge())
+        let due = plan::plan(&groups, &classes, &self.config.upkeep).or_else(|| self.plan_purge());
+        due.map(|files| (files, Why::Due)).or_else(|| Some((self.plan_rest(&groups, &classes)?, Why::Rest)))
     }
 
     /// A large table gets classes above: its files grow with it, so that all of them can have vectors at once and stay
@@ -198,7 +221,8 @@ impl Table {
         }
         // The index names files by its own numbers, and has to learn where the rows go: not before it is open.
         self.open_index()?;
-        let Some(numbers) = self.plan() else { return Ok(()) };
+        let Some((numbers, why)) = self.plan() else { return Ok(()) };
+        let Some(turn) = Turn::of(why) else { return Ok(()) };
         let mut inputs = Vec::with_capacity(numbers.len());
         for number in numbers {
             let struck = self.files.vector(&self.store, number)?;
@@ -227,15 +251,15 @@ impl Table {
         };
         let (ends, ended) = sync_channel::<()>(0);
         let run = move || {
-            let _ends = ends;
+            let (_ends, _turn) = (ends, turn);
             work.run()
         };
-        let worker = match self.wear().is_behind() {
+        let worker = match self.wear().is_behind() && why == Why::Due {
             true => background::start_at_once("delta-merge", run)?,
             false => background::start("delta-merge", run)?,
         };
         let below = purge.map(|purge| purge.below);
-        self.upkeep.merge = Some(Merge { inputs, output, below, worker, ended });
+        self.upkeep.merge = Some(Merge { inputs, output, why, below, worker, ended });
         Ok(())
     }
 
@@ -247,7 +271,7 @@ impl Table {
             return Ok(());
         }
         self.follow_neighbours()?;
-        let Some(Merge { inputs, output, below, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
+        let Some(Merge { inputs, output, why, below, worker, .. }) = self.upkeep.merge.take() else { return Ok(()) };
         let merged = worker.join().unwrap_or_else(|_| Err(Error::bug("the thread that merges files panicked")))?;
         if !inputs.iter().all(|input| self.files.live.contains_key(&input.number)) {
             // The table was emptied meanwhile.
@@ -261,6 +285,9 @@ impl Table {
         let purged = |(input, left_out): (&Input, &Option<_>)| input.struck != *left_out;
         if inputs.iter().zip(&merged.left_out).any(purged) {
             mark.purged = mark.purged.max(below);
+        }
+        if why == Why::Rest {
+            self.pay(&mut mark, merged.written.as_ref());
         }
         self.commit_merge(&inputs, output, &merged, struck, mark)?;
         if let Some(file) = self.files.live.get_mut(&output) {

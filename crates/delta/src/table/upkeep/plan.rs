@@ -36,15 +36,32 @@ pub fn plan(partitions: &[Vec<Facts>], classes: &[u64], rules: &Upkeep) -> Optio
     }
     let first_class = classes.first().copied().unwrap_or(0);
     let is_worn = |file: &Facts| file.live_bytes >= first_class && file.worn_part() > rules.struck_part;
-    let worn = partitions.iter().flat_map(|files| files.iter().filter(|file| is_worn(file)).map(move |w| (files, w)));
-    if let Some((files, worst)) = worn.max_by(|a, b| a.1.worn_part().total_cmp(&b.1.worn_part())) {
-        let small = files.iter().filter(|file| file.live_bytes < first_class);
-        let mut wanted = with_room(small, settled(classes).saturating_sub(worst.live_bytes), 2 * rules.merge_files);
-        wanted.push(worst);
-        wanted.sort_by_key(|file| file.number);
-        return Some(numbers(wanted));
-    }
-    partitions.iter().find_map(|files| by_class(files, classes, rules)).map(numbers)
+    let worn = worst(partitions, classes, rules, is_worn);
+    worn.or_else(|| partitions.iter().find_map(|files| by_class(files, classes, rules))).map(numbers)
+}
+
+/// The same for a table for which nothing of that is due: the worst file, whatever its size, of which more than `part` is struck.
+pub fn plan_fold(partitions: &[Vec<Facts>], classes: &[u64], rules: &Upkeep, part: f64) -> Option<Vec<u32>> {
+    let files = worst(partitions, classes, rules, |file| file.worn_part() > part)?;
+    Some(files.iter().map(|file| file.number).collect())
+}
+
+/// The file that is worn most, with small ones of its partition.
+fn worst<'a>(
+    partitions: &'a [Vec<Facts>],
+    classes: &[u64],
+    rules: &Upkeep,
+    is_worn: impl Fn(&Facts) -> bool,
+) -> Option<Vec<&'a Facts>> {
+    let first_class = classes.first().copied().unwrap_or(0);
+    let worn = partitions.iter().flat_map(|files| files.iter().map(move |file| (files, file)));
+    let worn = worn.filter(|(_, file)| is_worn(file));
+    let (files, worst) = worn.max_by(|a, b| a.1.worn_part().total_cmp(&b.1.worn_part()))?;
+    let small = files.iter().filter(|file| file.live_bytes < first_class && file.number != worst.number);
+    let mut wanted = with_room(small, settled(classes).saturating_sub(worst.live_bytes), 2 * rules.merge_files);
+    wanted.push(worst);
+    wanted.sort_by_key(|file| file.number);
+    Some(wanted)
 }
 
 /// Many files of one class, or enough of them for a file that is settled.
@@ -127,6 +144,16 @@ mod tests {
         assert_eq!(plan(&[one.clone(), two.clone()], &[10, 100], &rules), Some(vec![0, 1, 2]));
         one[2].struck = 0;
         assert_eq!(plan(&[one, two], &[10, 100], &rules), Some(vec![10, 11, 12]));
+    }
+
+    #[test]
+    fn at_rest_the_worst_file_of_any_size_goes_with_small_ones_and_none_that_is_hardly_struck() {
+        let fold = |facts: &[(u64, u64)], part| plan_fold(&[files(facts)], &[10, 100], &Upkeep::default(), part);
+        assert_eq!(fold(&[(150, 2), (150, 5), (5, 0)], 0.01), Some(vec![1, 2]));
+        assert_eq!(fold(&[(150, 2), (5, 90), (5, 0), (50, 0)], 0.01), Some(vec![1, 2]));
+        assert_eq!(fold(&[(150, 1), (5, 1)], 0.01), None);
+        assert_eq!(fold(&[(150, 1), (5, 0)], 0.0), Some(vec![0, 1]), "by hand");
+        assert_eq!(fold(&[(150, 0), (5, 0)], 0.0), None);
     }
 
     #[test]

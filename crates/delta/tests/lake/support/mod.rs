@@ -48,6 +48,8 @@ pub fn cramped(path: &Path) -> Config {
     config.upkeep.merge_files = 4;
     config.upkeep.classes_bytes = vec![20_000, 60_000];
     config.upkeep.checkpoint_commits = 7;
+    // Between any two commits it rests.
+    config.upkeep.rest = std::time::Duration::ZERO;
     config
 }
 
