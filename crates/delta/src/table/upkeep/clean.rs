@@ -23,9 +23,8 @@ impl Table {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
         let rules = &self.config.upkeep;
         let since = self.state.version.saturating_sub(self.upkeep.checkpointed);
-        let is_large = self.upkeep.logged >= rules.checkpoint_bytes || self.rests();
-        let is_large = is_large && since >= rules.checkpoint_commits / 10;
-        let is_due = is_large || since >= rules.checkpoint_commits;
+        let pays = self.upkeep.logged >= rules.checkpoint_bytes || self.rests();
+        let is_due = (pays && since >= (rules.checkpoint_commits / 10).max(1)) || since >= rules.checkpoint_commits;
         let is_damaged = !self.state.damaged.is_empty() && self.scope.is_first();
         if running || !(is_due || is_damaged) || !self.is_alone() {
             return Ok(());
