@@ -10,6 +10,9 @@ use std::collections::HashSet;
 use tidewire_change::Result;
 use tidewire_connector::moment;
 
+/// Commits that are enough for a checkpoint of a table that rests.
+const AT_REST: u64 = 10;
+
 /// What a clean-up took away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
@@ -23,8 +26,9 @@ impl Table {
         let running = self.upkeep.checkpoint.as_ref().is_some_and(|thread| !thread.is_finished());
         let rules = &self.config.upkeep;
         let since = self.state.version.saturating_sub(self.upkeep.checkpointed);
-        let pays = self.upkeep.logged >= rules.checkpoint_bytes || self.rests();
-        let is_due = (pays && since >= (rules.checkpoint_commits / 10).max(1)) || since >= rules.checkpoint_commits;
+        let is_large = self.upkeep.logged >= rules.checkpoint_bytes && since >= rules.checkpoint_commits / 10;
+        let is_last = self.rests() && since >= rules.checkpoint_commits.min(AT_REST);
+        let is_due = is_large || is_last || since >= rules.checkpoint_commits;
         let is_damaged = !self.state.damaged.is_empty() && self.scope.is_first();
         if running || !(is_due || is_damaged) || !self.is_alone() {
             return Ok(());
