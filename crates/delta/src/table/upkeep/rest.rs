@@ -12,7 +12,7 @@ use crate::table::files::LiveFile;
 use crate::table::{Mark, Table};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Of so many bytes of changes one goes to the account. What is written for it, with the index, is about half as much again.
+/// Of so many bytes of changes one goes to the account. What is written for it, with the index, is up to twice that.
 const CHANGES: u64 = 2;
 
 /// Since when a table rests, in microseconds since 1970.
