@@ -48,7 +48,13 @@ async fn look(sink: &mut DeltaSink, schema: &Arc<Schema>, commit: u64) {
 }
 
 /// Looks until so many files at most have vectors. (Other tests' tables have their turns, too.)
-async fn look_until(sink: &mut DeltaSink, config: &Config, schema: &Arc<Schema>, commit: u64, most: u64) -> Description {
+async fn look_until(
+    sink: &mut DeltaSink,
+    config: &Config,
+    schema: &Arc<Schema>,
+    commit: u64,
+    most: u64,
+) -> Description {
     let began = Instant::now();
     loop {
         look(sink, schema, commit).await;
