@@ -199,7 +199,7 @@ fn sealed(version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<Vec<u8>
         .build_decoder()
         .map_err(|e| failed(&e))?;
     // Readers pass over row groups without any `add`: what is gone, of which there is most, has groups of its own.
-    let (held, gone) = lines.split_at(lines.iter().position(is_remove).unwrap_or(lines.len()));
+    let (held, gone) = lines.split_at(lines.iter().position(|line| is_remove(line)).unwrap_or(lines.len()));
     for part in [held, gone] {
         for chunk in part.chunks(LINES_PER_BATCH) {
             for line in chunk {
@@ -218,7 +218,7 @@ fn sealed(version: u64, lines: &[Vec<u8>], last: Option<Link>) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-fn is_remove(line: &Vec<u8>) -> bool {
+fn is_remove(line: &[u8]) -> bool {
     line.starts_with(b"{\"remove\"")
 }
 
