@@ -114,7 +114,7 @@ async fn a_table_that_rests_is_rid_of_its_struck_rows_until_changes_come_again()
     validator::check(&folder_of(&config, &schema));
     let last = |id: u64| match id {
         _ if id < 6000 && id % 20 == 1 => 20,
-        _ if id < 6000 && id % 20 == 0 || id == 7000 => 10,
+        _ if (id < 6000 && id.is_multiple_of(20)) || id == 7000 => 10,
         _ => 1 + id / 2000,
     };
     let name = |id| Some(format!("{}{}", "of some length ".repeat(8), last(id)));
