@@ -135,6 +135,18 @@ impl Schema {
         self.key_columns().contains(&(index as u16))
     }
 
+    /// Does the last message of a key tell all that the row is? PostgreSQL's log leaves out large values that didn't change, unless
+    /// the table has full identity or no column that can hold one (DESIGN §3).
+    pub fn is_told_whole(&self) -> bool {
+        use Kind::*;
+        let is_small = |kind: &Kind| {
+            matches!(kind, Bool | Int16 | Int32 | Int64 | Float32 | Float64 | Date)
+                || matches!(kind, Time | TimeTz | Timestamp | TimestampTz | Interval | Uuid | Enum)
+        };
+        let is_whole = self.identity == Identity::Full || self.columns.iter().all(|column| is_small(&column.ty.kind));
+        matches!(self.key, Key::Columns(_)) && is_whole
+    }
+
     /// The id of this version: FNV-1a (64 bits) of the JSON form, the same everywhere.
     pub fn id(&self) -> SchemaId {
         let json = serde_json::to_vec(self).expect("a schema has a JSON form");

@@ -60,3 +60,18 @@ fn dead_letters_have_connects_headers_and_go_back_through_the_guard_when_the_cau
     shop.answers("replica", &mut deliver);
     shop.compares_equal();
 }
+
+#[test]
+fn a_foreign_message_as_large_as_a_topic_takes_goes_aside_and_holds_nobody_up() {
+    let shop = Shop::open_with(", max_message: 1MB");
+    shop.is_equal();
+    shop.kafka.send_lines("shop.public.orders", &"x".repeat(1_000_000));
+    let _capture = shop.start(&["capture"]);
+    let mut deliver = shop.start(&["deliver"]);
+    shop.load(1);
+    let aside = || shop.place.tidewire(&["dlq", "list"], &["--json"]).is(0).json()["letters"].as_array().unwrap().len();
+    deliver.until("each sink has put it aside", |_| aside() == 2);
+    shop.answers("replica", &mut deliver);
+    shop.answers("lake", &mut deliver);
+    shop.compares_equal();
+}

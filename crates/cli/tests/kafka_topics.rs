@@ -4,6 +4,7 @@ mod support;
 
 use support::shop::Shop;
 use support::{free_port, Place, Running};
+use tidewire_testbed::Kafka;
 
 #[test]
 fn a_topic_deleted_while_its_sink_was_away_hides_no_deleted_row() {
@@ -78,6 +79,37 @@ fn of_tables_that_are_compacted_rightly_nothing_is_warned_of() {
     shop.server.psql("UPDATE small SET b = 3");
     let second = shop.place.catch_up().is(0);
     assert!(!second.err.contains("compacted"), "{}", second.err);
+}
+
+#[test]
+fn rows_whose_partial_messages_somebody_had_compacted_come_back() {
+    let shop = Shop::open_by(|| Kafka::start_with("log.cleaner.backoff.ms=200", None), "");
+    let policy =
+        ["cleanup.policy=compact", "segment.ms=100", "min.cleanable.dirty.ratio=0.001", "max.compaction.lag.ms=100"];
+    let words: Vec<&str> = policy.iter().flat_map(|setting| ["--config", setting]).collect();
+    let create = ["--create", "--topic", "shop.public.big", "--partitions", "3"];
+    shop.kafka.tool("TopicCommand", &[&create[..], &words].concat(), "");
+    let rows = "INSERT INTO big SELECT g, 0, repeat(md5(g::text), 100) FROM generate_series";
+    shop.server.psql(&format!(
+        "CREATE TABLE big (id int PRIMARY KEY, n int, body text); ALTER TABLE big ALTER body SET STORAGE EXTERNAL; {rows}(1, 20) g"
+    ));
+    shop.place.catch_up().is(0);
+
+    let mut capture = shop.start(&["capture"]);
+    shop.server.psql(&format!("{rows}(21, 60) g"));
+    (0..8).for_each(|_| drop(shop.server.psql("UPDATE big SET n = n + 1")));
+    shop.is_captured(&mut capture);
+    capture.until("most messages are gone", |_| {
+        // Only what goes on has the broker close the segment before.
+        shop.server.psql("UPDATE big SET n = n + 1 WHERE id = 1");
+        let words = ["--topic", "shop.public.big", "--from-beginning", "--timeout-ms", "2000", "--formatter-property"];
+        let more = ["print.value=false", "--formatter-property", "print.offset=true"];
+        shop.kafka.tool("consumer.ConsoleConsumer", &[&words[..], &more].concat(), "").lines().count() < 400
+    });
+    assert!(capture.errors().contains("the topic is compacted"), "{}", capture.errors());
+    let mut deliver = shop.start(&["deliver"]);
+    deliver.until("it is told", |running| running.errors().contains("is the topic compacted?"));
+    deliver.until("the rows are there", |_| shop.place.tidewire(&["reconcile"], &["--table", "public.big"]).code == 0);
 }
 
 const ROW: &str = r#""source":{"schema":"public","table":"t","lsn":LSN}}"#;

@@ -76,6 +76,9 @@ pub struct Fetched {
     /// Topics of tables of which messages may be missing before these: they were deleted and made anew. Their tables have to be
     /// compared. Every offset of such a topic is at least the one told here from now on.
     pub anew: Vec<(Arc<str>, u64)>,
+    /// Topics of tables that had more messages, up to the last of these, than have come: a later message of their key has taken their
+    /// place, as compaction does it. Where that one doesn't tell the whole row the table has to be compared.
+    pub gaps: Vec<Arc<str>>,
 }
 
 /// Reads the bus for one sink.

@@ -2,7 +2,7 @@
 
 use crate::client::{find_controller, Client};
 use crate::config::{Cleanup, Config};
-use crate::error::{of_wrapper, MORE_BYTES};
+use crate::error::of_wrapper;
 use crate::raise;
 use crate::topic_ids::topic_ids;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -11,7 +11,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use tidewire_change::{Error, Identity, Key, Kind, Result, Schema};
+use tidewire_change::{Error, Result, Schema};
 use tokio::runtime::Handle;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -106,11 +106,13 @@ impl Admin {
         settings: &HashMap<String, HashMap<String, String>>,
         ours: impl Fn(&str) -> bool,
     ) {
-        let wanted = config.max_message_bytes + MORE_BYTES;
         let takes =
             |of: &HashMap<String, String>| of.get("max.message.bytes").and_then(|bytes| bytes.parse::<usize>().ok());
-        let lower = settings.iter().filter(|(_, of)| takes(of).is_some_and(|bytes| bytes < wanted));
-        for (name, _) in lower.filter(|(name, _)| ours(name)) {
+        for (name, of) in settings.iter().filter(|(name, _)| ours(name)) {
+            let wanted = config.largest(name);
+            if takes(of).is_none_or(|bytes| bytes >= wanted) {
+                continue;
+            }
             match raise::set(&self.asking, name, c"max.message.bytes", &wanted.to_string()) {
                 Ok(()) => {
                     tracing::info!(topic = name, "the topic's max.message.bytes is {wanted} now, as max_message says")
@@ -148,7 +150,7 @@ pub(crate) fn internal(name: String, config: &Config) -> Wanted {
     let settings = vec![
         ("cleanup.policy", "compact".to_string()),
         ("segment.bytes", (16 << 20).to_string()),
-        ("max.message.bytes", (config.max_message_bytes + MORE_BYTES).to_string()),
+        ("max.message.bytes", config.largest(&name).to_string()),
         ("message.timestamp.type", "LogAppendTime".to_string()),
     ];
     Wanted { name, partitions: 1, settings }
@@ -159,7 +161,7 @@ pub(crate) fn aging(name: String, partitions: u32, config: &Config) -> Wanted {
     let settings = vec![
         ("cleanup.policy", "delete".to_string()),
         ("retention.ms", config.retention.as_millis().to_string()),
-        ("max.message.bytes", (config.max_message_bytes + MORE_BYTES).to_string()),
+        ("max.message.bytes", config.largest(&name).to_string()),
         ("message.timestamp.type", "LogAppendTime".to_string()),
     ];
     Wanted { name, partitions, settings }
@@ -179,7 +181,7 @@ pub(crate) fn of_table(name: String, schema: Option<&Schema>, config: &Config) -
     let compacted = match config.cleanup {
         Cleanup::Delete => false,
         Cleanup::Compact => true,
-        Cleanup::Auto => schema.is_some_and(may_be_compacted),
+        Cleanup::Auto => schema.is_some_and(Schema::is_told_whole),
     };
     if !compacted {
         return aging(name, config.partitions, config);
@@ -192,36 +194,10 @@ pub(crate) fn of_table(name: String, schema: Option<&Schema>, config: &Config) -
     wanted
 }
 
-/// Does the last message of a key tell all that the row is? PostgreSQL's log leaves out large values that didn't change, unless
-/// the table has full identity or no column that can hold one (DESIGN §3).
-pub fn may_be_compacted(schema: &Schema) -> bool {
-    let is_small = |kind: &Kind| {
-        use Kind::*;
-        matches!(
-            kind,
-            Bool | Int16
-                | Int32
-                | Int64
-                | Float32
-                | Float64
-                | Date
-                | Time
-                | TimeTz
-                | Timestamp
-                | TimestampTz
-                | Interval
-                | Uuid
-                | Enum
-        )
-    };
-    let is_whole = schema.identity == Identity::Full || schema.columns.iter().all(|column| is_small(&column.ty.kind));
-    matches!(schema.key, Key::Columns(_)) && is_whole
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidewire_change::{Column, TableName, Type};
+    use tidewire_change::{Column, Identity, Key, Kind, TableName, Type};
 
     #[test]
     fn a_topic_is_compacted_only_where_every_message_tells_the_whole_row() {
@@ -233,13 +209,8 @@ mod tests {
             let columns = vec![column("id", Kind::Int32), column("v", kind)];
             Schema { table: TableName::new("public", "t"), columns, key, identity, source_id: 1 }
         };
-        let key = || Key::Columns(vec![0]);
-        assert!(may_be_compacted(&table(Kind::Date, key(), Identity::Default)));
-        assert!(!may_be_compacted(&table(Kind::Text, key(), Identity::Default)));
-        assert!(may_be_compacted(&table(Kind::Text, key(), Identity::Full)));
-        assert!(!may_be_compacted(&table(Kind::Date, Key::WholeRow, Identity::Full)));
         let config = Config::new("", "p", "main");
-        let text = table(Kind::Text, key(), Identity::Default);
+        let text = table(Kind::Text, Key::Columns(vec![0]), Identity::Default);
         let policy = |config: &Config| of_table("t".into(), Some(&text), config).settings[0].1.clone();
         assert_eq!(policy(&config), "delete");
         assert_eq!(policy(&Config { cleanup: Cleanup::Compact, ..config }), "compact");

@@ -1,4 +1,7 @@
+use crate::error::MORE_BYTES;
 use crate::format::Format;
+use crate::letters::DEAD_LETTERS;
+use crate::names::kafka_topic;
 use rdkafka::ClientConfig;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,6 +96,19 @@ impl std::fmt::Debug for Sasl {
 }
 
 impl Config {
+    /// What one of our topics takes, by its name in Kafka.
+    pub(crate) fn largest(&self, name: &str) -> usize {
+        match name == kafka_topic(&self.topic_prefix, DEAD_LETTERS) {
+            true => self.largest_letter() + MORE_BYTES,
+            false => self.max_message_bytes + MORE_BYTES,
+        }
+    }
+
+    /// A dead letter holds in base64 what any topic of ours takes, and why it is one.
+    pub(crate) fn largest_letter(&self) -> usize {
+        (self.max_message_bytes + MORE_BYTES).div_ceil(3) * 4 + MORE_BYTES
+    }
+
     pub fn new(brokers: impl Into<String>, topic_prefix: impl Into<String>, pipeline: impl Into<String>) -> Config {
         Config {
             brokers: brokers.into(),
@@ -170,11 +186,9 @@ impl Config {
         settings.set("message.timeout.ms", "30000");
         // A topic that somebody deleted is made anew by us, as it should be.
         settings.set("allow.auto.create.topics", "false").set("topic.metadata.propagation.max.ms", "5000");
-        settings.set("message.max.bytes", (self.max_message_bytes + 65_536).min(1_000_000_000).to_string());
-        settings.set(
-            "queue.buffering.max.kbytes",
-            (self.queue_bytes.max(self.max_message_bytes) / 1024 + 1024).to_string(),
-        );
+        settings.set("message.max.bytes", (self.largest_letter() + MORE_BYTES).min(1_000_000_000).to_string());
+        settings
+            .set("queue.buffering.max.kbytes", (self.queue_bytes.max(self.largest_letter()) / 1024 + 1024).to_string());
         settings.set("queue.buffering.max.messages", "0");
         settings.set("batch.num.messages", "100000");
         let compression = match self.compression {

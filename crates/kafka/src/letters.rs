@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use tidewire_change::Message;
 
 /// Our topic of dead letters.
-const DEAD_LETTERS: &str = "__dead_letters";
+pub(crate) const DEAD_LETTERS: &str = "__dead_letters";
 
 pub(crate) type Headers = Vec<(&'static CStr, String)>;
 

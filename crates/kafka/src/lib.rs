@@ -58,7 +58,6 @@ mod transaction;
 mod whole;
 mod writer;
 
-pub use admin::may_be_compacted;
 pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Group, Mechanism, Sasl, Tls};
 pub use format::{Codec, Debezium, Format};

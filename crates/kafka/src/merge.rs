@@ -9,7 +9,7 @@
 use crate::records::{Ends, Form};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use tidewire_change::{Boundary, TopicPartition};
+use tidewire_change::{topic, Boundary, TopicPartition};
 use tidewire_connector::FetchedMessage;
 
 /// A message that waits, and its number in its append.
@@ -31,6 +31,12 @@ struct Part {
     reached: Option<u64>,
     /// All messages below it were given out.
     given: u64,
+    /// From where on it is read.
+    from: u64,
+    /// An append has ended at `from` or beyond it.
+    is_underway: bool,
+    /// Messages of ours that were given out since.
+    since: u64,
 }
 
 /// One append, as `__progress` tells of it.
@@ -42,6 +48,8 @@ struct Append {
     ends: Vec<(usize, u64)>,
     /// Part and first message: what waits before it is of an append that was never finished.
     starts: Vec<(usize, u64)>,
+    /// Part and how many messages.
+    counts: Vec<(usize, u64)>,
 }
 
 #[derive(Default)]
@@ -75,6 +83,8 @@ pub(crate) struct Given {
     pub next_append: u64,
     /// It comes alone.
     pub anew: Vec<(Arc<str>, u32)>,
+    /// See `Fetched::gaps`.
+    pub gaps: Vec<Arc<str>>,
 }
 
 /// A partition that is to be read from here on; none: from its first message.
@@ -121,9 +131,9 @@ impl Merge {
 
     /// Takes a record of `__progress`; `wants`: the topics that are read. Returns the partitions that it names first.
     pub fn append(&mut self, offset: u64, told: Ends, wants: impl Fn(&str) -> bool) -> Vec<Begin> {
-        let (mut ends, mut starts, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ends, mut starts, mut counts, mut fresh) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (topic, partitions) in told.ends.into_iter().filter(|(topic, _)| wants(topic)) {
-            let firsts = told.starts.get(&topic);
+            let (firsts, numbers) = (told.starts.get(&topic), told.counts.get(&topic));
             let topic = self.name(&topic);
             for (partition, end) in partitions {
                 let place = TopicPartition { topic: topic.clone(), partition };
@@ -135,6 +145,9 @@ impl Merge {
                         bytes: 0,
                         reached: from,
                         given: from.unwrap_or(0),
+                        from: from.unwrap_or(0),
+                        is_underway: false,
+                        since: 0,
                     };
                     self.parts.push(part);
                     self.by_place.insert(place.clone(), self.parts.len() - 1);
@@ -143,9 +156,10 @@ impl Merge {
                 });
                 ends.push((part, end));
                 starts.extend(firsts.and_then(|firsts| Some((part, *firsts.get(&partition)?))));
+                counts.extend(numbers.and_then(|numbers| Some((part, *numbers.get(&partition)?))));
             }
         }
-        self.appends.push_back(Append { offset, boundary: told.boundary, ends, starts });
+        self.appends.push_back(Append { offset, boundary: told.boundary, ends, starts, counts });
         fresh
     }
 
@@ -290,8 +304,13 @@ impl Merge {
         }
         if let Some(append) = self.appends.front() {
             for (part, end) in &append.ends {
-                let given = &mut self.parts[*part].given;
-                *given = (*given).max(*end);
+                let count = append.counts.iter().find(|(of, _)| of == part).map(|(_, count)| *count);
+                let part = &mut self.parts[*part];
+                let topic = &part.place.topic;
+                let is_known = topic::is_internal(topic) || given.gaps.contains(topic);
+                if part.finish(*end, count) && !is_known {
+                    given.gaps.push(part.place.topic.clone());
+                }
             }
         }
         true
@@ -338,9 +357,22 @@ impl Part {
             self.bytes -= bytes;
             given.bytes += bytes;
             self.given = next.message.offset + 1;
+            self.since += u64::from(next.is_ours);
             given.messages.push(next);
             is_first = false;
         }
+    }
+
+    /// An append that had `count` messages here ends. True: fewer have come, and not because it began before `from`: what one append
+    /// has in a partition stands together.
+    fn finish(&mut self, end: u64, count: Option<u64>) -> bool {
+        let is_read = |count: u64| self.is_underway || end >= self.from + count;
+        let lacks = end > self.from && count.is_some_and(|count| is_read(count) && self.since < count);
+        if end >= self.from {
+            (self.is_underway, self.since) = (true, 0);
+        }
+        self.given = self.given.max(end);
+        lacks
     }
 }
 

@@ -271,7 +271,7 @@ impl Open {
             }
         }
         let anew = given.anew.into_iter().map(|(topic, life)| (topic, records::with_life(life, 0))).collect();
-        let fetched = Fetched { messages, boundary: given.boundary, credit: Credit::none(), anew };
+        let fetched = Fetched { messages, boundary: given.boundary, credit: Credit::none(), anew, gaps: given.gaps };
         Ok((Fresh { fetched, bus: self.bus, next_append: given.next_append }, given.bytes))
     }
 

@@ -3,6 +3,7 @@
 use crate::admin::{self, Admin, Made, Wanted};
 use crate::config::Config;
 use crate::format::{self, Format, Note};
+use crate::letters::DEAD_LETTERS;
 use crate::lives;
 use crate::names::kafka_topic;
 use crate::producer::Producer;
@@ -218,8 +219,12 @@ impl Writer {
         }
         for message in &group.messages {
             let bytes = message.key.len() + message.value.len();
-            if bytes > self.config.max_message_bytes {
-                let (limit, table) = (self.config.max_message_bytes, topic::table_of(&message.topic));
+            let limit = match &*message.topic {
+                DEAD_LETTERS => self.config.largest_letter(),
+                _ => self.config.max_message_bytes,
+            };
+            if bytes > limit {
+                let table = topic::table_of(&message.topic);
                 let error =
                     Error::invalid(format!("a message of {bytes} bytes is more than max_message ({limit} bytes)"))
                         .context(format!("topic {}", self.name(&message.topic)))

@@ -12,12 +12,7 @@ impl Deliver {
     pub(crate) async fn compare_anew(&mut self, topic: &Arc<str>, from: u64, collected: &mut Collected) -> Result<()> {
         let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
         let why = "its topic was deleted and made anew: messages may be missing";
-        let next = if self.shared.source.has_rows() {
-            "the table is compared and mended"
-        } else {
-            "only its source can tell them again"
-        };
-        tracing::error!(sink = self.state.name, table, "{why}; {next}");
+        tracing::error!(sink = self.state.name, table, "{why}; {}", self.next());
         self.repairs.ask(&self.shared, &self.state.name, Some(&table), why).await?;
         for (place, next) in &mut collected.progress.offsets {
             if place.topic == *topic {
@@ -25,6 +20,27 @@ impl Deliver {
             }
         }
         Ok(())
+    }
+
+    /// Where each message tells its whole row, later ones say it all.
+    pub(crate) async fn misses_messages(&mut self, topic: &Arc<str>) -> Result<()> {
+        let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
+        if self.prepared.get(&table).is_some_and(|schema| schema.is_told_whole()) {
+            return Ok(());
+        }
+        let why = "messages of its topic are gone, which later ones don't tell again (is the topic compacted? its cleanup.policy has to be \
+                   delete): rows may be missing, or lack values";
+        if self.repairs.ask_unless_due(&self.shared, &self.state.name, &table, why).await? {
+            tracing::error!(sink = self.state.name, table, "{why}; {}", self.next());
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> &'static str {
+        match self.shared.source.has_rows() {
+            true => "the table is compared and mended",
+            false => "only its source can tell them again",
+        }
     }
 
     /// A source of rows reads again what changes lacked; of messages nobody knows more. It is written down before it is committed.
@@ -37,6 +53,6 @@ impl Deliver {
             true => "its copy was made anew, since it got another key, or has none and got other columns: rows that were told before are gone from it",
             false => "updates left values out, of rows that were never told in full: those rows are missing",
         };
-        self.repairs.ask_unless_due(&self.shared, &self.state.name, table, why).await
+        self.repairs.ask_unless_due(&self.shared, &self.state.name, table, why).await.map(|_| ())
     }
 }

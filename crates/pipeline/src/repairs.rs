@@ -116,13 +116,14 @@ impl Repairs {
         .await
     }
 
-    /// One that is due says enough.
-    pub async fn ask_unless_due(&self, shared: &Shared, sink: &str, table: &str, why: &str) -> Result<()> {
+    /// One that is due says enough. False: there is one.
+    pub async fn ask_unless_due(&self, shared: &Shared, sink: &str, table: &str, why: &str) -> Result<bool> {
         let is_same = |due: &Repair| due.sink == sink && due.table.as_deref().is_none_or(|of| of == table);
-        match self.due().iter().any(is_same) {
-            true => Ok(()),
-            false => self.ask(shared, sink, Some(table), why).await,
+        let is_due = self.due().iter().any(is_same);
+        if !is_due {
+            self.ask(shared, sink, Some(table), why).await?;
         }
+        Ok(!is_due)
     }
 
     /// For a sink, or one table of it, that begins empty behind a bus that may no longer hold everything.

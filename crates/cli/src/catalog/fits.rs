@@ -83,8 +83,7 @@ async fn on_bus(config: &Config, schemas: &[Arc<Schema>], unfit: &mut Unfit) -> 
     unfit.faults.extend(refused.into_iter().map(|error| ("bus".to_string(), error)));
     // Topics of others tell all of a row, or say that they don't.
     if settings.cleanup == "compact" {
-        let is_partial =
-            |schema: &&Arc<Schema>| matches!(schema.key, Key::Columns(_)) && !tidewire_kafka::may_be_compacted(schema);
+        let is_partial = |schema: &&Arc<Schema>| matches!(schema.key, Key::Columns(_)) && !schema.is_told_whole();
         let note = |schema: &Arc<Schema>| {
             let table = &schema.table;
             let what = format!(

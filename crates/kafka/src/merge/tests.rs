@@ -213,3 +213,32 @@ fn what_is_left_of_appends_that_were_never_finished_holds_up_nothing_when_memory
     put(&mut merge, "a", 0, 50, 0);
     assert_eq!(taken(&mut merge), Some((named(&[("a/0", 50)]), Some(2))));
 }
+
+#[test]
+fn messages_that_are_gone_from_the_middle_are_told_and_what_was_given_out_before_is_not() {
+    let counted = |end: u64, count: u64| {
+        let mut told = ends(&[("a", 0, end)], Some(end));
+        told.counts.entry("a".into()).or_default().insert(0, count);
+        told
+    };
+    let mut merge = Merge::default();
+    // Two of the first append's three were given out before the start.
+    merge.start([(at("a", 0), 2)].into(), Boundary::default(), 0);
+    merge.append(0, counted(3, 3), all);
+    merge.append(1, counted(6, 2), all);
+    merge.append(2, counted(9, 2), all);
+    for offset in [2, 4, 5, 8] {
+        put(&mut merge, "a", 0, offset, 0);
+    }
+    let mut gaps = Vec::new();
+    while let Some(given) = merge.take(1) {
+        gaps.extend(given.gaps.iter().map(|topic| (topic.to_string(), given.boundary.map(|b| b.position.commit))));
+    }
+    assert_eq!(gaps, [("a".to_string(), Some(9))]);
+
+    let mut merge = Merge::default();
+    merge.start([(at("a", 0), 2)].into(), Boundary::default(), 0);
+    merge.append(0, counted(6, 3), all);
+    put(&mut merge, "a", 0, 5, 0);
+    assert_eq!(merge.take(1).expect("it is whole").gaps, ["a".into()], "all three stood behind the start");
+}

@@ -177,6 +177,7 @@ impl Deliver {
             let is_own = |name: &str| topic::is_internal(name) || lane.reads(name);
             fetched.messages.retain(|message| is_own(&message.topic));
             fetched.anew.retain(|(topic, _)| is_own(topic));
+            fetched.gaps.retain(|topic| is_own(topic));
         }
     }
 
