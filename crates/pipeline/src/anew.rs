@@ -22,16 +22,15 @@ impl Deliver {
         Ok(())
     }
 
-    /// Where each message tells its whole row, later ones say it all.
-    pub(crate) async fn misses_messages(&mut self, topic: &Arc<str>) -> Result<()> {
-        let Some(table) = topic::table_of(topic).map(|table| table.to_string()) else { return Ok(()) };
-        if self.prepared.get(&table).is_some_and(|schema| schema.is_told_whole()) {
-            return Ok(());
-        }
+    /// Of topics that lack messages. Where each tells its whole row, later ones say it all.
+    pub(crate) async fn miss_messages(&mut self, topics: &[Arc<str>]) -> Result<()> {
         let why = "messages of its topic are gone, which later ones don't tell again (is the topic compacted? its cleanup.policy has to be \
                    delete): rows may be missing, or lack values";
-        if self.repairs.ask_unless_due(&self.shared, &self.state.name, &table, why).await? {
-            tracing::error!(sink = self.state.name, table, "{why}; {}", self.next());
+        for table in topics.iter().filter_map(|topic| topic::table_of(topic)).map(|table| table.to_string()) {
+            let is_told_whole = self.prepared.get(&table).is_some_and(|schema| schema.is_told_whole());
+            if !is_told_whole && self.repairs.ask_unless_due(&self.shared, &self.state.name, &table, why).await? {
+                tracing::error!(sink = self.state.name, table, "{why}; {}", self.next());
+            }
         }
         Ok(())
     }

@@ -242,9 +242,7 @@ impl Deliver {
                 Err(error) => return Err(self.blame(error, message)),
             }
         }
-        for topic in &fetched.gaps {
-            self.misses_messages(topic).await?;
-        }
+        self.miss_messages(&fetched.gaps).await?;
         collected.pass(reached, fetched.boundary, within);
         if collected.bytes == 0 {
             collected.written();
