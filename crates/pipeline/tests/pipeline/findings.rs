@@ -212,6 +212,17 @@ fn of_a_source_of_messages_no_finding_promises_what_only_a_database_could_do() {
 }
 
 #[test]
+fn nobody_is_behind_topics_in_which_nobody_writes() {
+    let mut status = status();
+    status.source.messages = Some(Default::default());
+    (status.sinks[0].staleness_seconds, status.sinks[0].speed) = (Some(900.0), Some(0.0));
+    status.sinks[0].complete_through = status.source.durable_through;
+    assert_eq!(text(&diagnose(&status)), "");
+    status.source.durable_through += 1;
+    assert!(text(&diagnose(&status)).contains("falls further behind"));
+}
+
+#[test]
 fn schemas_that_a_registry_lost_are_critical_until_the_retention_of_their_messages_has_passed() {
     let lost = |id: u32, subject: &str, has_aged: bool| tidewire_connector::UnreadSchema {
         id,
