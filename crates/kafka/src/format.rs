@@ -215,7 +215,14 @@ pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Resul
         }
     }
     let (has, format) = match has.map(|(coding, _)| coding) {
-        None => ("Tidewire's own form", "native"),
+        // Nothing tells the one from the other.
+        None => {
+            let name = kafka_topic(prefix, FORMATS);
+            let what = format!("the topics {prefix}.* hold messages in Tidewire's own form, or {name} was deleted, which tells the form");
+            let hint = "if it is their own, set bus.kafka.format to native; else bus.kafka.topic_prefix to topics of their own: a new bus is \
+                        made, and the sinks are compared and mended";
+            return Err(Error::invalid(what).hint(hint));
+        }
         Some(Coding::Json) => ("Debezium's JSON", "debezium-json"),
         Some(Coding::Avro) => ("Debezium's Avro", "debezium-avro"),
         Some(Coding::Protobuf) => ("Debezium's Protobuf", "debezium-protobuf"),
