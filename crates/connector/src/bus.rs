@@ -3,10 +3,32 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, Schema, TopicPartition};
+use tidewire_change::{Boundary, Checkpoint, Error, Message, Progress, Result, Schema, TableName, TopicPartition};
 
-/// Says whether messages under a schema may be written, and has everything ready for them then; some: why not.
-pub type Contract = Arc<dyn Fn(Arc<Schema>) -> BoxFuture<'static, Result<Option<String>>> + Send + Sync>;
+/// What the messages of tables are bound by.
+pub trait Contract: Send + Sync {
+    /// May messages under the schema be written? Has everything ready for them then; some: why not.
+    fn takes(&self, schema: Arc<Schema>) -> BoxFuture<'_, Result<Option<Refusal>>>;
+    /// The table is to be told anew: what was met in it is forgotten.
+    fn forget(&self, table: &TableName) {
+        let _ = table;
+    }
+}
+
+/// Why a table's messages may not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub why: String,
+    /// Somebody may mend it where nobody here sees it: it is asked again.
+    pub passes: bool,
+}
+
+impl Refusal {
+    /// One that may pass by itself.
+    pub fn passing(why: impl Into<String>) -> Refusal {
+        Refusal { why: why.into(), passes: true }
+    }
+}
 
 /// Writes to a partitioned log. One writer a pipeline; `append` may be called from several tasks.
 pub trait BusWriter: Send + Sync {
@@ -24,8 +46,8 @@ pub trait BusWriter: Send + Sync {
     fn holds_all(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { Ok(false) })
     }
-    /// What the messages of tables are bound by for others who read them: asked before the first that is under a schema. None: by nothing.
-    fn contract(&self) -> Option<Contract> {
+    /// Asked before the first message that is under a schema. None: messages are bound by nothing.
+    fn contract(&self) -> Option<Arc<dyn Contract>> {
         None
     }
     /// Messages of tables that whoever reads them by a schema registry can't read any more.

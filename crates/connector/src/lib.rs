@@ -12,7 +12,9 @@ mod signal;
 mod sink;
 mod source;
 
-pub use bus::{BusReader, BusWriter, Contract, Fetched, FetchedMessage, Following, Membership, Move, UnreadSchema};
+pub use bus::{
+    BusReader, BusWriter, Contract, Fetched, FetchedMessage, Following, Membership, Move, Refusal, UnreadSchema,
+};
 pub use credit::{Budget, Credit};
 pub use facts::{
     FolderFacts, Lag, Messages, ServerFacts, SinkStatus, SlotFacts, SourceStatus, TableFacts, TableState, TableStatus,

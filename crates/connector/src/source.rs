@@ -42,7 +42,7 @@ pub trait Source: Send {
         let _ = schemas;
     }
     /// Rows under a schema are given only if the contract takes it; a table whose schema it doesn't take is parked. Told before `open`.
-    fn bind(&mut self, contract: Contract) {
+    fn bind(&mut self, contract: Arc<dyn Contract>) {
         let _ = contract;
     }
     /// Starts after `from`, or from nothing: then the first snapshot of every table begins, too. A source whose log begins with it gives

@@ -8,12 +8,13 @@ use crate::format::{self, Debezium, Format, Known, Lost};
 use crate::names::kafka_topic;
 use crate::recall::{self, Recalled};
 use crate::registry::{hash, new_files, Named, Registry};
+use crate::to_debezium::json_of;
 use crate::writer::Job;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{mpsc, Arc, Mutex as Lock, Weak};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Error, ErrorKind, Message, Result, Schema};
-use tidewire_connector::{hurries, Contract, UnreadSchema};
+use tidewire_connector::{hurries, BoxFuture, Contract, Refusal, UnreadSchema};
 use tokio::sync::{oneshot, Mutex};
 
 /// Behind a registry that didn't answer it isn't asked again for so long: what is known goes on without it.
@@ -107,17 +108,17 @@ enum Answer {
 }
 
 impl Accepting {
-    /// None: what lies on this bus needs no registry.
-    pub fn of(config: &Config, jobs: mpsc::Sender<Job>, trust: Arc<Trust>) -> Option<Contract> {
+    /// None: what lies on this bus takes every schema.
+    pub fn of(config: &Config, jobs: mpsc::Sender<Job>, trust: Arc<Trust>) -> Option<Arc<dyn Contract>> {
         let Format::Debezium(of) = &config.format else { return None };
-        let registry = of.codec.registry()?.clone();
+        let Some(registry) = of.codec.registry().cloned() else {
+            let names = Names { of: (**of).clone(), prefix: config.topic_prefix.clone() };
+            return of.unwrap.is_some().then(|| Arc::new(names) as Arc<dyn Contract>);
+        };
         let (config, of, generation) = (config.clone(), (**of).clone(), trust.begin());
         let accepting = Arc::new(Accepting { config, of, registry, jobs, trust, generation, state: Mutex::default() });
         tokio::spawn(watch(Arc::downgrade(&accepting)));
-        Some(Arc::new(move |schema| {
-            let accepting = accepting.clone();
-            Box::pin(async move { accepting.accept(&schema).await })
-        }))
+        Some(accepting)
     }
 
     /// Some: the registry doesn't take it, and why.
@@ -300,6 +301,29 @@ impl Accepting {
         let (done, outcome) = oneshot::channel();
         self.jobs.send(Job::Append { messages, checkpoint: None, done }).map_err(|_| stopped())?;
         outcome.await.map_err(|_| stopped())?
+    }
+}
+
+impl Contract for Accepting {
+    fn takes(&self, schema: Arc<Schema>) -> BoxFuture<'_, Result<Option<Refusal>>> {
+        Box::pin(async move { Ok(self.accept(&schema).await?.map(Refusal::passing)) })
+    }
+}
+
+/// Rows alone without a registry: a table has no column that is called as something that is added.
+struct Names {
+    of: Debezium,
+    prefix: String,
+}
+
+impl Contract for Names {
+    fn takes(&self, schema: Arc<Schema>) -> BoxFuture<'_, Result<Option<Refusal>>> {
+        let refusal = match json_of(&self.of, &self.prefix, &schema) {
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Schema => Ok(Some(Refusal::passing(error.to_string()))),
+            Err(error) => Err(error),
+        };
+        Box::pin(std::future::ready(refusal))
     }
 }
 

@@ -146,7 +146,7 @@ impl BusWriter for KafkaBus {
         })
     }
 
-    fn contract(&self) -> Option<Contract> {
+    fn contract(&self) -> Option<Arc<dyn Contract>> {
         Accepting::of(&self.config, self.jobs.clone(), self.trust.clone())
     }
 

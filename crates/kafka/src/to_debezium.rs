@@ -41,7 +41,7 @@ struct Table {
     binary: Option<Binary>,
 }
 
-enum Json {
+pub(crate) enum Json {
     Envelope(Box<Encoder>),
     /// Rows alone.
     Rows(Box<RowEncoder>),
@@ -253,26 +253,14 @@ impl ToDebezium {
     }
 
     fn table(&self, schema: &Arc<Schema>) -> Result<Table> {
-        let Debezium { modes, database, version, codec, unwrap } = &self.of;
-        let origin = Origin { name: &self.prefix, database, version };
-        let json = match unwrap {
-            None => Json::Envelope(Box::new(Encoder::new(schema, modes, &origin))),
-            Some(unwrap) => {
-                let naming = match codec.coding() {
-                    Coding::Json => Naming::AsTheyAre,
-                    Coding::Avro => Naming::Avro,
-                    Coding::Protobuf => Naming::Protobuf,
-                };
-                Json::Rows(Box::new(RowEncoder::new(schema, modes, &origin, unwrap, naming)?))
-            }
-        };
-        let Some(registry) = codec.registry() else { return Ok(Table { json, binary: None }) };
+        let json = json_of(&self.of, &self.prefix, schema)?;
+        let Some(registry) = self.of.codec.registry() else { return Ok(Table { json, binary: None }) };
         let mut coder = Coder::new(&self.of, &self.prefix, schema, &self.files)?;
         let named = Named::of(registry, &kafka_topic(&self.prefix, &topic::topic_of(&schema.table)), &coder);
         let id = |(subject, text): &(String, String)| {
             self.ids.get(&hash(subject, text)).copied().ok_or_else(|| {
                 let message = format!("the schema of {} isn't registered under {subject}", schema.table);
-                Error::schema(message)
+                Error::unavailable(message)
                     .hint("see that the schema registry (bus.kafka.registry) takes it")
                     .on_table(&schema.table)
             })
@@ -304,6 +292,19 @@ impl ToDebezium {
         let is_one = is_key_change(change, &beside) || is_key_change(&beside, change);
         Ok(is_one.then_some(beside))
     }
+}
+
+/// `Schema`: a column is called as something that is added.
+pub(crate) fn json_of(of: &Debezium, prefix: &str, schema: &Arc<Schema>) -> Result<Json> {
+    let Debezium { modes, database, version, codec, unwrap } = of;
+    let origin = Origin { name: prefix, database, version };
+    let Some(unwrap) = unwrap else { return Ok(Json::Envelope(Box::new(Encoder::new(schema, modes, &origin)))) };
+    let naming = match codec.coding() {
+        Coding::Json => Naming::AsTheyAre,
+        Coding::Avro => Naming::Avro,
+        Coding::Protobuf => Naming::Protobuf,
+    };
+    Ok(Json::Rows(Box::new(RowEncoder::new(schema, modes, &origin, unwrap, naming)?)))
 }
 
 /// In front of the key of a message that has none: whoever reads keys with schemas reads all of them so.

@@ -58,7 +58,7 @@ impl Capture {
         let told = self.shared.book.load(&*self.shared.bus).await?;
         self.source.remember(told.iter().filter_map(|id| self.shared.book.get(*id)).collect());
         if let Some(contract) = self.shared.bus.contract() {
-            self.source.bind(contract);
+            self.source.bind(self.shared.unwritable.beside(contract));
         }
         let life = &self.shared.capture.life;
         life.store(self.shared.clock.now().max(life.load(Relaxed) + 1), Relaxed);
@@ -151,7 +151,8 @@ async fn append_all(
 async fn append(shared: &Shared, mut batch: Encoded, durable: &watch::Sender<Option<Checkpoint>>) -> Result<()> {
     let capture = &shared.capture;
     let began = Instant::now();
-    shared.bus.append(std::mem::take(&mut batch.messages), batch.checkpoint.clone()).await?;
+    let appended = shared.bus.append(std::mem::take(&mut batch.messages), batch.checkpoint.clone()).await;
+    appended.inspect_err(|error| shared.unwritable.note(error))?;
     capture.append.observe(began.elapsed(), 1);
     let now = shared.clock.now();
     for (committed_at, n) in &batch.commits {

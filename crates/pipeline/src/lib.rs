@@ -30,6 +30,7 @@ mod share;
 mod shared;
 mod status;
 mod supervise;
+mod unwritable;
 pub mod wire;
 
 pub use again::{Again, Pass, Redelivered};

@@ -215,6 +215,7 @@ pub(crate) async fn share(
         source_inspect: config.source_inspect.clone(),
         drift: Default::default(),
         left: Default::default(),
+        unwritable: Default::default(),
     })
 }
 

@@ -4,6 +4,7 @@ use crate::histogram::Histogram;
 use crate::repairs::Repair;
 use crate::rewrites::Rewrite;
 use crate::schemas::SchemaBook;
+use crate::unwritable::Unwritable;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub drift: Mutex<BTreeMap<(String, String), u64>>,
     /// Tables that the source doesn't follow (any more), and since when we know it.
     pub left: Mutex<BTreeMap<TableName, i64>>,
+    pub unwritable: Arc<Unwritable>,
 }
 
 impl Shared {

@@ -45,6 +45,10 @@ impl Supervisor {
                     capture.lost = self.written_down(self.repairs.ask_all(&shared, error.message()).await);
                     shared.capture.recoveries.fetch_add(u64::from(capture.lost), Relaxed);
                 }
+                ErrorKind::Schema if shared.unwritable.has(&error) => {
+                    let table = error.table().unwrap_or_default();
+                    tracing::error!(error = %error, "the bus can't hold what was met in {table}: it is parked, the others go on");
+                }
                 _ => tracing::warn!(error = %error, in_a_row, "capture failed and is started again"),
             }
             if stop.is_requested() {

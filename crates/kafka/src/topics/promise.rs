@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{ErrorKind, Result, Schema, TableName};
-use tidewire_connector::{hurries, Contract};
+use tidewire_connector::{hurries, Contract, Refusal};
 use tokio::time::Instant;
 
 #[derive(Default)]
 pub(super) struct Promise {
     /// None: nothing was promised.
-    pub contract: Option<Contract>,
-    /// What was answered, by the schemas' addresses, which stay taken; a text: why it isn't taken.
-    answered: HashMap<usize, (Arc<Schema>, Option<String>)>,
+    pub contract: Option<Arc<dyn Contract>>,
+    /// What was answered, by the schemas' addresses, which stay taken.
+    answered: HashMap<usize, (Arc<Schema>, Option<Refusal>)>,
     /// The topics of the batch under way, as they stood before it.
     before: BTreeMap<String, Topic>,
     /// When what was refused is asked again; none: nothing was.
@@ -35,6 +35,10 @@ fn address(schema: &Arc<Schema>) -> usize {
 }
 
 impl Promise {
+    pub fn of(contract: Arc<dyn Contract>) -> Promise {
+        Promise { contract: Some(contract), ..Promise::default() }
+    }
+
     /// Notes where the topics stand.
     pub fn begin(&mut self, topics: &BTreeMap<String, Topic>, work: &Work) {
         if self.contract.is_none() {
@@ -67,7 +71,7 @@ impl Promise {
         schemas.into_iter().find(|schema| !self.answered.contains_key(&address(schema))).cloned()
     }
 
-    fn refusal(&self, schema: &Arc<Schema>) -> Option<&String> {
+    fn refusal(&self, schema: &Arc<Schema>) -> Option<&Refusal> {
         self.answered.get(&address(schema))?.1.as_ref()
     }
 }
@@ -87,7 +91,7 @@ impl TopicsSource {
         let Some(contract) = self.promise.contract.clone() else { return Ok(()) };
         let refused = self.promise.answered.values().filter(|(_, why)| why.is_some()).map(|(schema, _)| schema.clone());
         for schema in refused.collect::<Vec<_>>() {
-            match tokio::time::timeout(PATIENCE, contract(schema.clone())).await {
+            match tokio::time::timeout(PATIENCE, contract.takes(schema.clone())).await {
                 Ok(Ok(None)) => {
                     tracing::info!(table = %schema.table, "the table's schema is taken now: its topics are read on");
                     let here = self.resume.checkpoint(0)?;
@@ -106,7 +110,7 @@ impl TopicsSource {
     pub(super) async fn ask_for_schemas(&mut self) -> Result<()> {
         let Some(contract) = self.promise.contract.clone() else { return Ok(()) };
         while let Some(schema) = self.work.as_ref().and_then(|work| self.promise.unasked(work)) {
-            let answer = contract(schema.clone()).await?;
+            let answer = contract.takes(schema.clone()).await?;
             if self.promise.answered.len() >= REMEMBERED {
                 self.promise.answered.retain(|_, (_, why)| why.is_some());
             }
@@ -117,10 +121,10 @@ impl TopicsSource {
 
     /// Takes what can't go out from the batch.
     pub(super) fn hold_back(&mut self, work: &mut Work) {
-        let mut refused: BTreeMap<TableName, String> = BTreeMap::new();
+        let mut refused: BTreeMap<TableName, Refusal> = BTreeMap::new();
         for change in &work.out.changes {
-            if let Some(why) = self.promise.refusal(&change.schema) {
-                refused.entry(change.schema.table.clone()).or_insert_with(|| why.clone());
+            if let Some(refusal) = self.promise.refusal(&change.schema) {
+                refused.entry(change.schema.table.clone()).or_insert_with(|| refusal.clone());
             }
         }
         if refused.is_empty() {
@@ -128,15 +132,15 @@ impl TopicsSource {
         }
         work.out.changes.retain(|change| !refused.contains_key(&change.schema.table));
         let of_refused = |topic: &Topic| topic.table.as_ref().and_then(|table| refused.get_key_value(table));
-        let topics: Vec<(String, TableName, String)> = self
+        let topics: Vec<(String, TableName, Refusal)> = self
             .resume
             .topics
             .iter()
             .filter_map(|(name, topic)| {
-                of_refused(topic).map(|(table, why)| (name.clone(), table.clone(), why.clone()))
+                of_refused(topic).map(|(table, refusal)| (name.clone(), table.clone(), refusal.clone()))
             })
             .collect();
-        for (name, table, why) in topics {
+        for (name, table, Refusal { why, passes }) in topics {
             tracing::error!(topic = name, table = %table, why, "the topic isn't read, the others go on");
             work.out.rejected.retain(|letter| letter.topic != name);
             let before = self.promise.before.remove(&name);
@@ -145,7 +149,8 @@ impl TopicsSource {
             let order = TopicOrder::begin((self.config.kafka.now)());
             *known = before.unwrap_or_else(|| Topic { id: known.id, life: known.life, order, ..Topic::default() });
             let topic: Arc<str> = name.into();
-            let why = format!("{why}. Its topics are read again from here when it is taken, which is asked by itself");
+            let then = if passes { "when it is taken, which is asked by itself" } else { "by the next start" };
+            let why = format!("{why}. Its topics are read again from here {then}");
             self.promise.again.get_or_insert_with(|| Instant::now() + pause());
             self.parked.insert(topic.clone(), (table, why));
             let _ = self.handle.tell(Command::Leave(topic));

@@ -349,8 +349,8 @@ impl Source for TopicsSource {
         schemas.into_iter().for_each(|schema| self.tables.remember(schema));
     }
 
-    fn bind(&mut self, contract: Contract) {
-        self.promise.contract = Some(contract);
+    fn bind(&mut self, contract: Arc<dyn Contract>) {
+        self.promise = Promise::of(contract);
     }
 
     fn open(&mut self, from: Option<Checkpoint>) -> BoxFuture<'_, Result<()>> {

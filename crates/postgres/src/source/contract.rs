@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewire_change::{ErrorKind, Result, Schema};
-use tidewire_connector::{hurries, Contract};
+use tidewire_connector::{hurries, Contract, Refusal};
 use tokio::time::Instant;
 
 /// Schemas that may go out.
 pub(super) struct Promise {
-    contract: Contract,
+    contract: Arc<dyn Contract>,
     /// By their addresses, which stay taken.
     kept: HashMap<usize, Arc<Schema>>,
     /// When it is asked again for tables that were refused.
@@ -25,12 +25,17 @@ const AGAIN: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Promise {
-    pub fn new(contract: Contract) -> Promise {
+    pub fn new(contract: Arc<dyn Contract>) -> Promise {
         Promise { contract, kept: HashMap::new(), again: Instant::now() + pause() }
     }
 
     pub fn takes(&self, schema: &Arc<Schema>) -> bool {
         self.kept.contains_key(&address(schema))
+    }
+
+    /// The table is to be told anew.
+    pub fn forget(&self, schema: &Schema) {
+        self.contract.forget(&schema.table);
     }
 }
 
@@ -44,6 +49,13 @@ fn pause() -> Duration {
 
 fn address(schema: &Arc<Schema>) -> usize {
     Arc::as_ptr(schema) as usize
+}
+
+fn parked(Refusal { why, passes }: Refusal) -> Parked {
+    match passes {
+        true => Parked::Refused(why),
+        false => Parked::Skipped(why),
+    }
 }
 
 impl Engine {
@@ -60,16 +72,16 @@ impl Engine {
             if promise.takes(&schema) || refused.contains(&address(&schema)) {
                 continue;
             }
-            match (promise.contract)(schema.clone()).await? {
+            match promise.contract.takes(schema.clone()).await? {
                 None => {
                     if promise.kept.len() >= REMEMBERED {
                         promise.kept.clear();
                     }
                     promise.kept.insert(address(&schema), schema);
                 }
-                Some(why) => {
+                Some(refusal) => {
                     refused.insert(address(&schema));
-                    refusals.push((schema, why));
+                    refusals.push((schema, refusal));
                 }
             }
         }
@@ -85,8 +97,8 @@ impl Engine {
             }
             !parked.contains(&table)
         });
-        for (schema, why) in refusals {
-            self.break_off(&schema, why);
+        for (schema, refusal) in refusals {
+            self.break_off(&schema, refusal);
         }
         Ok(())
     }
@@ -101,13 +113,13 @@ impl Engine {
         let is_refused = |(_, table): &(&u32, &super::tables::Table)| matches!(table.parked, Some(Parked::Refused(_)));
         let refused = self.tables.by_oid.iter().filter(is_refused).map(|(oid, table)| (*oid, table.schema.clone()));
         for (oid, schema) in refused.collect::<Vec<_>>() {
-            match tokio::time::timeout(PATIENCE, contract(schema.clone())).await {
+            match tokio::time::timeout(PATIENCE, contract.takes(schema.clone())).await {
                 Ok(Ok(None)) => {
                     tracing::info!(table = %schema.table, "the table's schema is taken now: it is followed again");
                     self.unpark(oid);
                     (self.reads.dirty, self.batch.is_due) = (true, true);
                 }
-                Ok(Ok(Some(why))) => self.tables.skip(oid, Parked::Refused(why)),
+                Ok(Ok(Some(refusal))) => self.tables.skip(oid, parked(refusal)),
                 Ok(Err(error)) if error.kind() != ErrorKind::Unavailable => return Err(error),
                 // Nobody answers: nothing waits for it.
                 Ok(Err(_)) | Err(_) => break,
@@ -116,12 +128,12 @@ impl Engine {
         Ok(())
     }
 
-    fn break_off(&mut self, schema: &Schema, why: String) {
-        tracing::error!(table = %schema.table, why, "the table is parked, the others go on");
+    fn break_off(&mut self, schema: &Schema, refusal: Refusal) {
+        tracing::error!(table = %schema.table, why = refusal.why, "the table is parked, the others go on");
         let found = self.tables.by_oid.iter().find(|(_, table)| table.schema.source_id == schema.source_id);
         let Some(oid) = found.map(|(oid, _)| *oid) else { return };
         self.stream.forget(oid);
-        self.tables.skip(oid, Parked::Refused(why));
+        self.tables.skip(oid, parked(refusal));
         self.reads.forget(oid);
     }
 }

@@ -377,6 +377,9 @@ impl Engine {
     /// The table is followed anew: its changes from here on, and all its rows in place of those of the copy.
     pub(super) fn unpark(&mut self, oid: u32) {
         self.tables.unpark(oid);
+        if let (Some(promise), Some(table)) = (&self.promise, self.tables.by_oid.get(&oid)) {
+            promise.forget(&table.schema);
+        }
         let is_done = self.tables.by_oid.get(&oid).is_some_and(|table| table.is_done);
         self.reads.reread(oid, Reread::Reset, is_done);
     }

@@ -86,7 +86,7 @@ impl PostgresSource {
 }
 
 impl Source for PostgresSource {
-    fn bind(&mut self, contract: Contract) {
+    fn bind(&mut self, contract: Arc<dyn Contract>) {
         self.shared.bind(contract);
     }
 

@@ -25,7 +25,7 @@ pub(super) enum Wish {
 pub(super) struct Shared {
     pub config: Config,
     status: Mutex<SourceStatus>,
-    contract: Mutex<Option<Contract>>,
+    contract: Mutex<Option<Arc<dyn Contract>>>,
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     /// Added to the server's LSNs.
     pub base: AtomicU64,
@@ -52,11 +52,11 @@ impl Shared {
         }
     }
 
-    pub fn bind(&self, contract: Contract) {
+    pub fn bind(&self, contract: Arc<dyn Contract>) {
         *lock(&self.contract) = Some(contract);
     }
 
-    pub fn contract(&self) -> Option<Contract> {
+    pub fn contract(&self) -> Option<Arc<dyn Contract>> {
         lock(&self.contract).clone()
     }
 

@@ -88,7 +88,7 @@ impl RowForm {
         Error::schema(format!(
             "a value of `{name}` in {table} has no place in a row alone in {form} (a list with NULLs in it, for one)"
         ))
-        .hint("take format: debezium-json, leave bus.kafka.unwrap out, or leave the table out")
+        .hint("mend the value, leave the table out, or begin another topic_prefix with format: debezium-json or without bus.kafka.unwrap")
         .on_table(table)
     }
 }
