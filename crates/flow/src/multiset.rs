@@ -34,8 +34,8 @@ pub struct Resolved {
     pub copies: Vec<Copied>,
     /// Events that the guard threw away.
     pub stale: u64,
-    /// Rows to take away that the sink didn't hold.
-    pub missing: u64,
+    /// Where rows were to be taken away that the sink didn't hold.
+    pub missing: Vec<Position>,
 }
 
 /// Resolves the events of one whole row, in order of position, against the copies that a sink holds of it (any order).
@@ -64,7 +64,7 @@ pub fn resolve(held: &[Copied], events: &[Event], truncated: Option<Position>) -
                     *copy = Copied { position, deleted: true, ..*copy };
                     *touched = true;
                 }
-                None => resolved.missing += 1,
+                None => resolved.missing.push(position),
             },
         }
     }

@@ -51,7 +51,7 @@ impl Table {
             let only: Vec<Event> = list.iter().map(|(event, _)| *event).collect();
             let resolved = resolve(&copies, &only, self.pending.truncate);
             written.stale += resolved.stale;
-            written.incomplete += resolved.missing;
+            written.incomplete += resolved.missing.len() as u64;
             let by_position: BTreeMap<_, _> = list.iter().map(|(event, i)| (event.position(), *i)).collect();
             for copy in resolved.copies {
                 let Some(change) = by_position.get(&copy.position).map(|i| &changes[*i]) else { continue };

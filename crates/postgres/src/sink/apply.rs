@@ -135,7 +135,7 @@ impl Table {
         let at = self.stage(writer, schema).await?;
         if self.shape.key == Key::WholeRow {
             let (copies, written) =
-                whole_row::resolve(writer.connection, &self.shape, changes, self.truncated()).await?;
+                whole_row::resolve(writer.connection, &self.shape, self.entry.base, changes, self.truncated()).await?;
             let rows = copies.iter().map(|copy| Staged {
                 change: copy.change,
                 row: Cow::Borrowed(&copy.row),

@@ -5,6 +5,8 @@
 //! * a renamed column is a new one, which a placed read fills; a name that another column took over (dropped and added
 //!   again, swapped) starts empty: the old values are another column's;
 //! * a retyped column is cast; if that fails it starts empty, too;
+//! * of a table without a key whose rows are known by all their columns, columns that come behind the others are NULL in the rows
+//!   that are there, which stay known by what they were;
 //! * another key, or another table behind the name: the table is made anew, and all up to the position that the old one
 //!   had reached is gone, as by a truncate.
 
@@ -14,7 +16,7 @@ use super::shape::{Shape, TargetColumn};
 use super::sql;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use tidewire_change::{Error, ErrorKind, Key, Result, Schema};
+use tidewire_change::{Column, Error, ErrorKind, Key, Result, Schema};
 use tidewire_pgwire::{quote_ident, quote_literal, sqlstate, Connection};
 
 const WANTED: &str = "pg_temp.tidewire_wanted";
@@ -86,7 +88,7 @@ pub(super) fn from_json<T: serde::de::DeserializeOwned>(json: &str) -> Result<T>
 
 /// Brings the table from the schema that it follows to `next`. True: it was made anew and is empty.
 pub(super) async fn follow(connection: &mut Connection, known: &Entry, next: &Schema, shape: &Shape) -> Result<bool> {
-    if is_another_table(&known.schema, next) {
+    if is_another_table(&known.schema, next) && !only_grows(&known.schema, next) {
         return remake(connection, shape).await;
     }
     let steps = steps(connection, known, next, shape).await?;
@@ -117,6 +119,21 @@ pub(super) fn is_another_table(known: &Schema, next: &Schema) -> bool {
     known.source_id != next.source_id
         || std::mem::discriminant(&known.key) != std::mem::discriminant(&next.key)
         || key(known) != key(next)
+}
+
+/// A table without a key that only gets columns, behind those that it has.
+pub(super) fn only_grows(known: &Schema, next: &Schema) -> bool {
+    let is_same = |(before, now): (&Column, &Column)| before.name == now.name && before.ty.name == now.ty.name;
+    known.source_id == next.source_id
+        && (&known.key, &next.key) == (&Key::WholeRow, &Key::WholeRow)
+        && known.columns.len() <= next.columns.len()
+        && known.columns.iter().zip(&next.columns).all(is_same)
+}
+
+/// How many columns the rows of before are known by, under the next schema.
+pub(super) fn base(known: &Entry, next: &Schema) -> Option<u16> {
+    let grows = known.schema.key == Key::WholeRow && known.schema.columns.len() < next.columns.len();
+    known.base.or_else(|| grows.then_some(known.schema.columns.len() as u16))
 }
 
 async fn remake(connection: &mut Connection, shape: &Shape) -> Result<bool> {

@@ -4,7 +4,7 @@ use super::names;
 use super::shape::Shape;
 use super::stage::timestamp;
 use super::writer;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidewire_change::topic::topic_of;
@@ -60,6 +60,8 @@ pub(super) struct Entry {
     pub truncated: Position,
     /// The highest position that was written.
     pub high: Position,
+    /// Of rows that are known by all their columns: so many there were before columns were added. None: none were.
+    pub base: Option<u16>,
 }
 
 /// What the target holds for this sink.
@@ -92,6 +94,16 @@ struct StoredTable {
     since: (u64, u32),
     truncated: (u64, u32),
     high: (u64, u32),
+    base: Option<u16>,
+}
+
+/// A schema as it is kept, with what else is known of the table.
+#[derive(Serialize)]
+struct Kept<'a> {
+    #[serde(flatten)]
+    schema: &'a Schema,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<u16>,
 }
 
 fn position((commit, ordinal): (u64, u32)) -> Position {
@@ -151,7 +163,7 @@ impl Owner {
                 'complete_through', (extract(epoch FROM complete_through) * 1000000)::bigint,
                 'offsets', (SELECT coalesce(json_agg(json_build_array(topic, partition, next_offset)), '[]')
                               FROM tidewire.progress WHERE {owner}),
-                'tables', (SELECT coalesce(json_agg(json_build_object('schema', schema, 'view', target_view,
+                'tables', (SELECT coalesce(json_agg(json_build_object('schema', schema, 'base', schema->'base', 'view', target_view,
                               'is_there', to_regclass(format('%I.%I', target_schema, target_table)) IS NOT NULL,
                               'since', json_build_array(since_lsn, since_seq),
                               'truncated', json_build_array(truncated_lsn, truncated_seq),
@@ -183,6 +195,7 @@ impl Owner {
             since: position(t.since),
             truncated: position(t.truncated),
             high: position(t.high),
+            base: t.base,
         });
         Ok(Ledger {
             commits: stored.commits,
@@ -195,7 +208,7 @@ impl Owner {
 
     /// Writes a table's entry (within the open transaction). Fails when another sink has the target table.
     pub async fn save_entry(&self, connection: &mut Connection, entry: &Entry, shape: &Shape) -> Result<()> {
-        let json = serde_json::to_string(&*entry.schema)
+        let json = serde_json::to_string(&Kept { schema: &entry.schema, base: entry.base })
             .map_err(|error| Error::bug("a schema has no JSON form").caused_by(error))?;
         let table = &entry.schema.table;
         let names = [&table.schema, &table.name, &shape.schema, &shape.table, &shape.view, &json];

@@ -134,7 +134,7 @@ impl Session {
         let moved = self.owner.move_view(&mut self.connection, &shape).await?;
         follow::create(&mut self.connection, &mut shape).await?;
         let (since, truncated, high) = (Position::ZERO, Position::ZERO, Position::ZERO);
-        let entry = Entry { schema: schema.clone(), view: shape.view.clone(), since, truncated, high };
+        let entry = Entry { schema: schema.clone(), view: shape.view.clone(), since, truncated, high, base: None };
         self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
         Ok((Table::new(entry, shape), moved))
     }
@@ -193,7 +193,9 @@ impl Session {
         if table.entry.schema != *schema {
             if last > table.entry.since {
                 renewed = self.follow(schema, first).await?;
-            } else if follow::is_another_table(&table.entry.schema, schema) {
+            } else if follow::is_another_table(&table.entry.schema, schema)
+                && !follow::only_grows(schema, &table.entry.schema)
+            {
                 return Ok(Written { stale: changes.len() as u64, ..Written::default() });
             }
         }
@@ -233,7 +235,8 @@ impl Session {
         let since = since.max(known.high);
         // What the old table had reached is gone for good: a replay of it brings nothing back.
         let truncated = if is_new { known.truncated.max(known.high) } else { known.truncated };
-        let entry = Entry { schema: schema.clone(), view: known.view, since, truncated, high: known.high };
+        let base = if is_new { None } else { follow::base(&known, schema) };
+        let entry = Entry { schema: schema.clone(), view: known.view, since, truncated, high: known.high, base };
         self.owner.save_entry(&mut self.connection, &entry, &shape).await?;
         Ok((entry, shape, is_new))
     }

@@ -1,6 +1,6 @@
 use crate::bench::*;
 use std::sync::Arc;
-use tidewire_change::{Boundary, Change, ErrorKind, Key, Op, Position, Progress, TopicPartition};
+use tidewire_change::{Boundary, Change, ErrorKind, Key, Op, Position, Progress, Schema, TopicPartition};
 use tidewire_connector::Sink;
 
 /// Offsets 1–11 of the design's first test; the tombstone (8) carries no change.
@@ -224,6 +224,51 @@ async fn tables_without_a_key_append_each_position_once() {
     assert_eq!(db.sql("SELECT count(*), min(what) FROM replica.events_current"), "4|same");
     let error = write(&mut sink, vec![change(&s, 'd', (6, 1), &["~"])]).await.unwrap_err();
     assert_eq!((error.kind(), error.position()), (ErrorKind::Malformed, Some(Position::new(6, 1))), "{error}");
+}
+
+#[tokio::test]
+async fn a_table_keyed_by_the_whole_row_keeps_its_rows_when_columns_are_added_and_finds_them_whatever_they_have_there()
+{
+    let db = Db::new("whole_row_grows");
+    let mut sink = db.sink().await;
+    let narrow = schema("lines", &[("a", "text"), ("n", "integer")], Key::WholeRow);
+    let wide = schema("lines", &[("a", "text"), ("n", "integer"), ("d", "integer")], Key::WholeRow);
+    let of = |schema: &Arc<Schema>, letter, at: u64, row: &[&str]| change(schema, letter, (at, 0), row);
+    let rows = "SELECT a, n, d FROM replica.lines_current ORDER BY 1, 2, 3";
+    let told = ["x", "x", "y", "z", "\\N"].iter().zip(1..).map(|(a, at)| of(&narrow, 'c', at, &[a, "1"]));
+    apply(&mut sink, told.collect()).await;
+
+    // Nobody tells the rows of before anew: they have NULL in the new column, or what the source has made of it (5).
+    let changed = Change { before: Some(row(&["z", "1", "5"])), ..of(&wide, 'u', 12, &["z", "2", "5"]) };
+    let later = vec![
+        of(&wide, 'c', 10, &["new", "1", "5"]),
+        of(&wide, 'd', 11, &["x", "1", "\\N"]),
+        changed,
+        of(&wide, 'd', 13, &["new", "1", "5"]),
+        of(&wide, 'c', 14, &["y", "1", "5"]),
+        of(&wide, 'd', 15, &["y", "1", "5"]),
+    ];
+    apply(&mut sink, later.clone()).await;
+    assert_eq!(db.sql(rows), "x|1|\ny|1|\nz|2|5\n|1|");
+    assert_eq!(apply(&mut sink, later.clone()).await.applied, 0, "told again, nothing changes");
+    drop(sink);
+    let mut sink = db.sink().await;
+    assert_eq!(apply(&mut sink, later).await.applied, 0, "by another process, too");
+    let rest = vec![of(&wide, 'd', 20, &["y", "1", "5"]), of(&wide, 'd', 21, &["\\N", "1", "\\N"])];
+    apply(&mut sink, rest).await;
+    assert_eq!(db.sql(rows), "x|1|\nz|2|5");
+    let columns = [("a", "text"), ("n", "integer"), ("d", "integer"), ("e", "integer")];
+    let wider = schema("lines", &columns, Key::WholeRow);
+    let more = vec![
+        of(&wider, 'd', 25, &["z", "2", "5", "7"]),
+        of(&wider, 'c', 26, &["v", "1", "5", "7"]),
+        of(&wider, 'd', 27, &["x", "1", "5", "7"]),
+    ];
+    apply(&mut sink, more).await;
+    assert_eq!(db.sql(rows), "v|1|5");
+    // A column that is gone makes it anew, as does one that stands elsewhere.
+    let written = apply(&mut sink, vec![of(&narrow, 'c', 30, &["w", "1"])]).await;
+    assert!(written.renewed && db.sql("SELECT a FROM replica.lines_current") == "w");
 }
 
 #[tokio::test]
