@@ -199,7 +199,8 @@ fn signals_that_cannot_come_are_told_by_check_and_while_it_runs_until_they_can()
 }
 
 #[test]
-fn a_replica_that_begins_anew_since_its_table_has_no_key_says_that_rows_are_gone() {
+fn a_replica_of_a_table_without_a_key_keeps_its_rows_when_a_column_comes_and_says_that_they_are_gone_when_a_type_changes(
+) {
     let shop = Shop::open();
     make(&shop, "plain.public.t");
     let place = Place::lake(&shop.server.url());
@@ -209,21 +210,37 @@ fn a_replica_that_begins_anew_since_its_table_has_no_key_says_that_rows_are_gone
         shop.kafka.address(),
         free_port()
     ));
-    let send = |fields: &[&str], row: &str, lsn: u32| {
-        let fields: Vec<String> =
-            fields.iter().map(|name| format!(r#"{{"type":"int32","optional":true,"field":"{name}"}}"#)).collect();
-        let after = format!(r#"{{"type":"struct","optional":true,"field":"after","fields":[{}]}}"#, fields.join(","));
-        let payload = format!(r#"{{"op":"c","before":null,"after":{row},{}"#, ROW.replace("LSN", &lsn.to_string()));
-        let line = format!(r#"{{"schema":{{"type":"struct","fields":[{after}]}},"payload":{payload}}}"#);
+    // `row`: before for a delete, after for others.
+    let send = |fields: &[(&str, &str)], op: &str, row: &str, lsn: u32| {
+        let field = |(name, ty): &(&str, &str)| format!(r#"{{"type":"{ty}","optional":true,"field":"{name}"}}"#);
+        let fields = fields.iter().map(field).collect::<Vec<_>>().join(",");
+        let rows = ["before", "after"]
+            .map(|part| format!(r#"{{"type":"struct","optional":true,"field":"{part}","fields":[{fields}]}}"#));
+        let (before, after) = if op == "d" { (row, "null") } else { ("null", row) };
+        let source = ROW.replace("LSN", &lsn.to_string());
+        let payload = format!(r#"{{"op":"{op}","before":{before},"after":{after},{source}"#);
+        let line = format!(r#"{{"schema":{{"type":"struct","fields":[{}]}},"payload":{payload}}}"#, rows.join(","));
         shop.kafka.send_lines("plain.public.t", &(line + "\n"));
     };
-    send(&["a"], r#"{"a":1}"#, 1);
+    let (narrow, wide) = ([("a", "int32")], [("a", "int32"), ("b", "int32")]);
+    let rows = || shop.server.psql_in("copy", "SELECT a, b FROM public.t_current ORDER BY a");
+    send(&narrow, "c", r#"{"a":1}"#, 1);
+    send(&narrow, "c", r#"{"a":2}"#, 2);
     place.catch_up().is(0);
-    send(&["a", "b"], r#"{"a":2,"b":3}"#, 2);
+    send(&wide, "c", r#"{"a":3,"b":4}"#, 3);
+    place.catch_up().is(0);
+    assert_eq!(rows(), "1|\n2|\n3|4");
+    // What goes has what the database made of it: the column's default.
+    send(&wide, "d", r#"{"a":1,"b":7}"#, 4);
+    send(&wide, "d", r#"{"a":2,"b":null}"#, 5);
+    place.catch_up().is(0);
+    assert_eq!(rows(), "3|4");
+    let wider = [("a", "int32"), ("b", "int64")];
+    send(&wider, "c", r#"{"a":5,"b":6}"#, 6);
     place.catch_up().is(1).says("public.t in copy may differ: its copy was made anew");
-    assert_eq!(shop.server.psql_in("copy", "SELECT a, b FROM public.t_current"), "2|3");
+    assert_eq!(rows(), "5|6");
     // It isn't said again of what comes then.
     place.tidewire(&["dlq", "drop"], &["--sink", "copy"]).is(0);
-    send(&["a", "b"], r#"{"a":3,"b":4}"#, 3);
+    send(&wider, "c", r#"{"a":6,"b":7}"#, 7);
     place.catch_up().is(0);
 }

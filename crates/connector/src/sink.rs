@@ -21,7 +21,7 @@ pub struct Written {
     pub stale: u64,
     /// Partial rows whose row the sink doesn't have yet: a placed read of the key follows (DESIGN §4.5).
     pub incomplete: u64,
-    /// The table got another key, or has none and got columns between the others or other types: it was made anew, and has none of the rows from before.
+    /// The table got another key, or has none and got columns of other types, or in another order: it was made anew, and has none of the rows from before.
     pub renewed: bool,
 }
 

@@ -49,7 +49,7 @@ impl Deliver {
             return Ok(());
         }
         let why = match renewed {
-            true => "its copy was made anew, since it got another key, or has none and got other columns: rows that were told before are gone from it",
+            true => "its copy was made anew, since it got another key, or has none and columns of other types: rows that were told before are gone from it",
             false => "updates left values out, of rows that were never told in full: those rows are missing",
         };
         self.repairs.ask_unless_due(&self.shared, &self.state.name, table, why).await.map(|_| ())
