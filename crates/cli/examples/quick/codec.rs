@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidewire_change::{Change, Op, Position, Result, Schema};
 use tidewire_envelope::debezium::{
     protobuf::{Layout, ProtobufEncoder},
-    AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Looks, Modes, Origin, Place,
+    AvroEncoder, AvroWriter, Decoder, Described, Describes, Encoder, Looks, Modes, Naming, Origin, Place, RowEncoder,
+    RowForm, Unwrap,
 };
 
 const ORIGIN: Origin<'static> = Origin { name: "shop", database: "shopdb", version: "1" };
@@ -29,6 +30,7 @@ type Each<'a> = &'a mut dyn FnMut(&str, &mut dyn FnMut());
 fn parts(changes: &[Change], each: Each<'_>) -> Result<()> {
     let changes: Vec<Change> = changes.iter().map(|change| Change { op: Op::Create, ..change.clone() }).collect();
     let schema = changes[0].schema.clone();
+    rows_alone(&schema, &changes, each)?;
     json(&schema, &changes, each);
     avro(&schema, &changes, each)?;
     protobuf(&schema, &changes, each)
@@ -56,6 +58,48 @@ fn writes(
         value
     };
     changes.iter().map(written).collect()
+}
+
+/// Behind the transform, by its defaults. Keys are those of envelopes.
+fn rows_alone(schema: &Arc<Schema>, changes: &[Change], each: Each<'_>) -> Result<()> {
+    let (modes, unwrap) = (Modes::default(), Unwrap::default());
+    let form = RowForm::avro(schema, &modes, ORIGIN.name, &unwrap)?;
+    alone("avro_row_write", Naming::Avro, Some(form), changes, each)?;
+    let layout = Layout::alone(schema, &modes, ORIGIN.name, &unwrap)?;
+    alone("protobuf_row_write", Naming::Protobuf, Some(RowForm::protobuf(schema, &layout)), changes, each)?;
+    alone("json_row_write", Naming::AsTheyAre, None, changes, each)
+}
+
+fn alone(part: &str, naming: Naming, form: Option<RowForm>, changes: &[Change], each: Each<'_>) -> Result<()> {
+    let (schema, modes) = (&changes[0].schema, Modes::default());
+    let mut rows = RowEncoder::new(schema, &modes, &ORIGIN, &Unwrap::default(), naming)?;
+    let mut keys: Box<dyn FnMut(&Change, &mut Vec<u8>) -> bool> = match naming {
+        Naming::AsTheyAre => {
+            let encoder = Encoder::new(schema, &modes, &ORIGIN);
+            Box::new(move |change, key| encoder.key(change, key))
+        }
+        Naming::Avro => {
+            let mut encoder = AvroEncoder::new(schema, &modes, &ORIGIN)?;
+            Box::new(move |change, key| encoder.key(change, key).expect("it has a key"))
+        }
+        Naming::Protobuf => {
+            let layout = Layout::of(schema, &modes, ORIGIN.name)?;
+            let mut encoder = ProtobufEncoder::new(schema, &modes, &ORIGIN, &layout)?;
+            Box::new(move |change, key| encoder.key(change, key).expect("it has a key"))
+        }
+    };
+    let (mut json, mut headers) = (Vec::new(), Vec::new());
+    writes(part, changes, each, |change, key, value| {
+        keys(change, key);
+        let Some(form) = &form else {
+            rows.value_in(change, None, NOW, value, &mut headers).expect("it is a row");
+            return;
+        };
+        json.clear();
+        rows.value_in(change, None, NOW, &mut json, &mut headers).expect("it is a row");
+        form.push(&json, value).expect("it can be held");
+    });
+    Ok(())
 }
 
 fn reads(part: &str, messages: &[Vec<u8>], mut decoder: Decoder, each: Each<'_>) {
