@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::registered::{capture, read_at};
+use support::registered::{capture, is_equal, read_at};
 use support::shop::Shop;
 use support::{free_port, Running};
 
@@ -41,4 +41,29 @@ fn a_registry_inside_answers_readers_keeps_its_schemas_in_kafka_and_goes_on_with
     shop.is_equal();
     let again = registry(&["export", "--kafka", shop.kafka.address(), "--kafka-topic", "shop.__registry"]);
     assert_eq!(again, kept, "nothing is registered twice");
+}
+
+/// The numbers of schemas in the topic of the registry inside.
+fn numbers(shop: &Shop) -> Vec<u64> {
+    let kept = registry(&["export", "--kafka", shop.kafka.address(), "--kafka-topic", "shop.__registry"]);
+    let records = kept.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut numbers: Vec<u64> = records.filter_map(|record| record["value"]["id"].as_u64()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn a_registry_inside_whose_topic_was_deleted_gives_no_number_a_second_time() {
+    let inside = free_port();
+    let shop = Shop::open_with(&format!(", format: debezium-avro, registry: {{listen: '127.0.0.1:{inside}'}}"));
+    shop.place.catch_up().is(0);
+    shop.server.psql("ALTER TABLE orders RENAME status TO state; UPDATE orders SET state = 'x' WHERE id < 5");
+    shop.place.catch_up().is(0);
+    let before = numbers(&shop);
+    shop.kafka.delete_topic("shop.__registry");
+    shop.server.psql("INSERT INTO orders VALUES (90001, 'anew', 1); CREATE TABLE late (id int PRIMARY KEY)");
+    shop.place.tidewire(&["run"], &["--until-caught-up", "--accept-emptied-registry"]).is(0);
+    let anew = numbers(&shop);
+    assert!(!anew.is_empty() && anew.iter().all(|id| id > before.last().unwrap()), "{before:?} {anew:?}");
+    is_equal(&shop, 6);
 }

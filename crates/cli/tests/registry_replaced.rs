@@ -23,6 +23,11 @@ fn exported(registry: &Registry) -> String {
     file
 }
 
+fn highest(registry: &Registry) -> u64 {
+    let all = registry.yes("GET", "/schemas", None);
+    all.as_array().unwrap().iter().filter_map(|schema| schema["id"].as_u64()).max().unwrap()
+}
+
 fn import(registry: &mut Registry, file: &str) {
     registry.kill();
     registry.command(&["import", file, "--data-dir", &registry.dir()]).is(0);
@@ -76,6 +81,7 @@ fn without_an_export_schemas_are_registered_anew_when_that_is_asked_for_and_what
     let mut registry = Registry::start();
     let shop = shop("debezium-avro", &registry, "");
     is_equal(&shop, 4);
+    let before = highest(&registry);
     emptied(&mut registry);
     // The first number means something else now.
     registry.register("mine-value", "\"string\"");
@@ -96,7 +102,7 @@ fn without_an_export_schemas_are_registered_anew_when_that_is_asked_for_and_what
     }
     is_equal(&shop, 4);
     let latest = registry.yes("GET", "/subjects/shop.public.orders-value/versions/latest", None);
-    assert!(latest["id"].as_u64() > Some(1), "{latest}");
+    assert!(latest["id"].as_u64() > Some(before), "a number was given a second time: {latest}");
 }
 
 #[test]
@@ -117,4 +123,34 @@ fn topics_are_not_passed_over_while_their_registry_is_empty() {
     });
     running.stop().is(0);
     place.tidewire(&["dlq", "list"], &[]).is(0).says("there are no dead letters");
+}
+
+#[test]
+fn a_registry_that_forgot_its_last_numbers_and_gives_one_to_another_schema_is_told_and_nothing_is_written_under_it() {
+    let mut registry = Registry::start();
+    let shop = shop("debezium-avro", &registry, "");
+    is_equal(&shop, 4);
+    let file = exported(&registry);
+    let before = highest(&registry);
+    shop.server.psql("CREATE TABLE later (id int PRIMARY KEY); INSERT INTO later VALUES (1)");
+    is_equal(&shop, 5);
+    // An old copy of it is put back, and a table comes that it never knew.
+    emptied(&mut registry);
+    import(&mut registry, &file);
+    shop.server
+        .psql("DROP TABLE later; CREATE TABLE other (id int PRIMARY KEY, of text); INSERT INTO other VALUES (7, 'x')");
+    let mut running = run(&shop);
+    running.until("it is told", |running| running.errors().contains("that were written by another schema"));
+    assert_eq!(shop.server.psql_in("replica", "SELECT to_regclass('other')"), "");
+    running.stop();
+    for subject in registry.yes("GET", "/subjects", None).as_array().unwrap() {
+        let subject = subject.as_str().unwrap();
+        let first = registry.yes("GET", &format!("/subjects/{subject}/versions/1"), None);
+        if first["id"].as_u64() > Some(before) {
+            registry.yes("DELETE", &format!("/subjects/{subject}"), None);
+            registry.yes("DELETE", &format!("/subjects/{subject}?permanent=true"), None);
+        }
+    }
+    shop.place.tidewire(&["run"], &["--until-caught-up", "--accept-emptied-registry"]).is(0);
+    assert_eq!(shop.server.psql_in("replica", "SELECT id, of FROM other"), "7|x");
 }

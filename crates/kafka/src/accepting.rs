@@ -6,11 +6,12 @@ use crate::coder::Coder;
 use crate::config::Config;
 use crate::format::{self, Debezium, Format, Known, Lost};
 use crate::names::kafka_topic;
+use crate::numbers;
 use crate::recall::{self, Recalled};
 use crate::registry::{hash, new_files, Named, Registry};
 use crate::to_debezium::json_of;
 use crate::writer::Job;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{mpsc, Arc, Mutex as Lock, Weak};
 use std::time::{Duration, Instant};
 use tidewire_change::{topic, Error, ErrorKind, Message, Result, Schema};
@@ -95,6 +96,8 @@ struct State {
     silent: Option<Instant>,
     /// When it was last seen that the registry is the same.
     same: Option<Instant>,
+    /// The registry was told behind which numbers it begins.
+    is_behind: bool,
     /// Numbers that are lost, and the bus wasn't told.
     lost: BTreeMap<u32, Lost>,
 }
@@ -105,6 +108,8 @@ enum Answer {
     Refused(String),
     /// Under this number messages of the subject lie, and it doesn't know it.
     Lost(u32),
+    /// Under this number messages lie that another schema wrote.
+    Taken(u32),
 }
 
 impl Accepting {
@@ -187,6 +192,7 @@ impl Accepting {
                     }
                     Answer::Refused(why) => Ok(Err(why)),
                     Answer::Lost(id) => Err(recall::lost(subject, id)),
+                    Answer::Taken(id) => Err(numbers::taken(subject, id)),
                 }
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -215,7 +221,9 @@ impl Accepting {
                 }
             }
         }
+        self.begin_behind(state).await?;
         Ok(match self.registry.id(subject, text, coding).await? {
+            Ok(id) if self.is_taken(state, id, subject, text).await? => Answer::Taken(id),
             Ok(id) => {
                 // It may have been given the same number once more.
                 state.lost.remove(&id);
@@ -223,6 +231,28 @@ impl Accepting {
             }
             Err(why) => Answer::Refused(why),
         })
+    }
+
+    /// A registry that no longer knows our numbers is to give none of them a second time.
+    async fn begin_behind(&self, state: &mut State) -> Result<()> {
+        let Some(told) = state.told.as_ref().filter(|_| self.registry.accepts_emptied && !state.is_behind) else {
+            return Ok(());
+        };
+        let prefix = &self.config.topic_prefix;
+        let lost: Vec<u32> = locked(&self.trust.0).lost.keys().chain(state.lost.keys()).copied().collect();
+        if lost.is_empty() && self.registry.knows_any(&told.ids, prefix).await? {
+            return Ok(());
+        }
+        let highest = told.ids.values().copied().chain(lost).max().unwrap_or(0);
+        self.registry.begin_behind(highest, prefix).await?;
+        state.is_behind = true;
+        Ok(())
+    }
+
+    async fn is_taken(&self, state: &State, id: u32, subject: &str, text: &str) -> Result<bool> {
+        let Some(told) = &state.told else { return Ok(false) };
+        let is_lost = state.lost.contains_key(&id) || locked(&self.trust.0).lost.contains_key(&id);
+        self.registry.is_taken(id, (subject, text), &told.ids, is_lost).await
     }
 
     /// Some: a number that the bus has, and none of those that it has means anything of it in the registry.
@@ -248,8 +278,7 @@ impl Accepting {
         );
         let is_first = state.lost.is_empty() && locked(&self.trust.0).lost.is_empty();
         if let Some(told) = state.told.as_ref().filter(|_| is_first) {
-            let numbers: BTreeSet<u32> = told.ids.values().copied().collect();
-            for other in self.registry.unknown(numbers.into_iter()).await? {
+            for other in self.registry.unknown(&told.ids, &self.config.topic_prefix).await? {
                 state.lost.entry(other).or_insert(Lost { subject: String::new(), since });
             }
         }

@@ -166,8 +166,14 @@ mod tests {
 
     fn of(in_protobuf: bool, unwrap: Option<Unwrap>) -> Debezium {
         let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Err(Error::bug("nobody is asked")) }));
-        let registry =
-            Registry { ask, naming: Naming::Topic, auto_register: true, level: None, accepts_emptied: false };
+        let registry = Registry {
+            ask,
+            naming: Naming::Topic,
+            auto_register: true,
+            level: None,
+            accepts_emptied: false,
+            keeps_numbers: false,
+        };
         let codec = if in_protobuf { Codec::Protobuf(registry) } else { Codec::Avro(registry) };
         Debezium { modes: Modes::default(), database: "db".into(), version: "1".into(), codec, unwrap }
     }

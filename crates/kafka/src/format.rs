@@ -191,6 +191,17 @@ pub(crate) fn known(config: &Config) -> Result<Known> {
     Ok(known)
 }
 
+/// The highest number that a registry ever gave for messages of this bus, whether it still knows it or not; 0: none was given. Blocks.
+pub fn highest_number(config: &Config) -> Result<u32> {
+    let numbers = whole::read_topic(config, FORMATS)?.into_iter().filter_map(|message| {
+        match note_in(&message.key, &message.value)? {
+            Note::Id(_, id) | Note::Lost(id, _) => Some(id),
+            Note::File(..) => None,
+        }
+    });
+    Ok(numbers.max().unwrap_or(0))
+}
+
 /// Refuses another form than the one that the bus has. `has_tables`: messages lie there already.
 pub(crate) fn fits(config: &Config, known: &Numbered, has_tables: bool) -> Result<()> {
     let prefix = &config.topic_prefix;

@@ -37,6 +37,7 @@ mod making;
 mod merge;
 mod missing;
 mod names;
+mod numbers;
 mod producer;
 mod promised;
 mod protobuf;
@@ -60,7 +61,7 @@ mod writer;
 
 pub use bus::KafkaBus;
 pub use config::{Cleanup, Compression, Config, Group, Mechanism, Sasl, Tls};
-pub use format::{Codec, Debezium, Format};
+pub use format::{highest_number, Codec, Debezium, Format};
 pub use group::KafkaMember;
 pub use keyed::{Entry, KeyedTopic, NotAppended};
 pub use names::{kafka_topic, topics_are_apart};

@@ -4,7 +4,7 @@
 use crate::format::Coding;
 use crate::registry::{hash, is_absent, refused, Registry};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use tidewire_change::{topic, Error, Result};
 
 /// What became of the number that a schema had.
@@ -53,28 +53,32 @@ impl Registry {
         let mut numbers: Vec<u32> = ids.values().copied().collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let prefix = plain(&format!("{prefix}."));
         for id in numbers.iter().rev().take(SAMPLE) {
-            let Some(text) = self.text_of(*id).await? else { continue };
-            let is_ours = |subject: &String| {
-                plain(subject).starts_with(&prefix) || ids.get(&hash(subject, &text)).is_some_and(|known| known == id)
-            };
-            if self.subjects_of(*id).await?.is_none_or(|all| all.iter().any(is_ours)) {
+            if self.is_ours(*id, ids, prefix).await? {
                 return Ok(true);
             }
         }
         Ok(numbers.is_empty())
     }
 
-    /// Those of the numbers that mean nothing any more.
-    pub(crate) async fn unknown(&self, numbers: impl Iterator<Item = u32>) -> Result<Vec<u32>> {
+    /// Those of the numbers that mean nothing any more, or what others registered.
+    pub(crate) async fn unknown(&self, ids: &HashMap<u128, u32>, prefix: &str) -> Result<Vec<u32>> {
         let mut unknown = Vec::new();
-        for id in numbers {
-            if self.text_of(id).await?.is_none() {
+        for id in ids.values().copied().collect::<BTreeSet<u32>>() {
+            if !self.is_ours(id, ids, prefix).await? {
                 unknown.push(id);
             }
         }
         Ok(unknown)
+    }
+
+    async fn is_ours(&self, id: u32, ids: &HashMap<u128, u32>, prefix: &str) -> Result<bool> {
+        let Some(text) = self.text_of(id).await? else { return Ok(false) };
+        let prefix = plain(&format!("{prefix}."));
+        let is_ours = |subject: &String| {
+            plain(subject).starts_with(&prefix) || ids.get(&hash(subject, &text)).is_some_and(|known| *known == id)
+        };
+        Ok(self.subjects_of(id).await?.is_none_or(|all| all.iter().any(is_ours)))
     }
 
     /// Does the number mean again what it did? `subject` may be empty: then `ids` has to say which schema it was.
@@ -87,7 +91,7 @@ impl Registry {
         })
     }
 
-    async fn text_of(&self, id: u32) -> Result<Option<String>> {
+    pub(crate) async fn text_of(&self, id: u32) -> Result<Option<String>> {
         let (status, answer) = (self.ask)("GET", format!("/schemas/ids/{id}"), None).await?;
         match status {
             200..=299 => Ok(Some(answer["schema"].as_str().unwrap_or_default().to_string())),
@@ -97,7 +101,7 @@ impl Registry {
     }
 
     /// None: this registry doesn't tell.
-    async fn subjects_of(&self, id: u32) -> Result<Option<Vec<String>>> {
+    pub(crate) async fn subjects_of(&self, id: u32) -> Result<Option<Vec<String>>> {
         let (status, answer) = (self.ask)("GET", format!("/schemas/ids/{id}/subjects?deleted=true"), None).await?;
         let name = |of: &Value| of.as_str().map(str::to_string);
         match status {
@@ -144,7 +148,14 @@ mod tests {
             let found = answers.get(&format!("{method} {path}")).cloned();
             Box::pin(async move { Ok(found.map_or((404, json!({"error_code": 40403})), |answer| (200, answer))) })
         });
-        Registry { ask, naming: Naming::Topic, auto_register: true, level: None, accepts_emptied: false }
+        Registry {
+            ask,
+            naming: Naming::Topic,
+            auto_register: true,
+            level: None,
+            accepts_emptied: false,
+            keeps_numbers: false,
+        }
     }
 
     #[tokio::test]
@@ -192,6 +203,6 @@ mod tests {
             .await
             .unwrap());
         assert!(!registry(&[(text(4), schema), (of(4), json!(["shop.a-value"]))]).is_back(4, "", &ids).await.unwrap());
-        assert_eq!(registry(&[]).unknown([3, 4].into_iter()).await.unwrap(), [3, 4]);
+        assert_eq!(registry(&[]).unknown(&ids, "shop").await.unwrap(), [3, 4]);
     }
 }

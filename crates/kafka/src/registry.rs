@@ -22,6 +22,8 @@ pub struct Registry {
     pub level: Option<String>,
     /// Schemas that it knows no more are registered anew, though messages under their numbers can't be read then.
     pub accepts_emptied: bool,
+    /// It knows by itself which numbers were given for messages of the bus, and gives none of them again.
+    pub keeps_numbers: bool,
 }
 
 /// What a schema's subject is called.
@@ -235,7 +237,14 @@ mod tests {
     fn subjects_are_called_as_each_strategy_says() {
         let subjects = |naming| {
             let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Ok((500, json!({}))) }));
-            let registry = Registry { ask, naming, auto_register: true, level: None, accepts_emptied: false };
+            let registry = Registry {
+                ask,
+                naming,
+                auto_register: true,
+                level: None,
+                accepts_emptied: false,
+                keeps_numbers: false,
+            };
             ["Key", "Envelope"].map(|record| {
                 let part = if record == "Key" { "key" } else { "value" };
                 registry.subject("p.s.t", part, &format!("p.s.t.{record}"))

@@ -299,6 +299,7 @@ fn registry(settings: &RegistryConfig) -> Result<kafka::Registry> {
         auto_register: settings.auto_register,
         level: settings.level.clone(),
         accepts_emptied: settings.accepts_emptied,
+        keeps_numbers: settings.inside.is_some(),
     })
 }
 

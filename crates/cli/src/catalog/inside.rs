@@ -1,6 +1,7 @@
 //! The schema registry inside of the process that captures, where `bus.kafka.registry` names none elsewhere.
 
 use super::bus::kafka_config;
+use super::registry_topic::INSIDE;
 use super::RegistryTopic;
 use crate::config::{Bus, Config, RegistryConfig};
 use crate::terminal;
@@ -40,7 +41,7 @@ pub(super) async fn prepare(config: &Config) -> Result<Option<Inside>> {
             "where a registry answers already, name it as bus.kafka.registry.url; else give another address as `listen`",
         )
     })?;
-    let (bus, name) = (kafka_config(config, settings)?, format!("{}.__registry", settings.topic_prefix));
+    let (bus, name) = (kafka_config(config, settings)?, format!("{}{INSIDE}", settings.topic_prefix));
     let topic = tokio::task::block_in_place(|| {
         let mut topic = RegistryTopic::inside(bus, &name, Handle::current());
         Keeper::try_out(&topic.there()?, &[], LEVEL, PROFILE).map(|()| topic)

@@ -14,11 +14,16 @@ const PASSWORD: &str = "TIDEWIRE_KAFKA_PASSWORD";
 /// A schema of the largest size that is taken, as a JSON text, and what stands around it.
 const LARGEST: usize = 8 << 20;
 
+/// Behind the prefix of a bus: the topic of its registry.
+pub const INSIDE: &str = ".__registry";
+
 pub struct RegistryTopic {
     topic: KeyedTopic,
     name: String,
     /// Keys of the topic that another registry has written otherwise than we would: they go on as they are, since Kafka compacts by them.
     keys: HashMap<String, Vec<u8>>,
+    /// The bus whose registry this is: numbers that messages there carry are never given again, whatever became of the topic.
+    bus: Option<kafka::Config>,
     /// Errors in the words of whoever asks: keys of a pipeline's configuration, or a command's arguments.
     told: fn(Error) -> Error,
 }
@@ -71,17 +76,28 @@ impl RegistryTopic {
 
     fn new(config: kafka::Config, runtime: Handle, told: fn(Error) -> Error) -> RegistryTopic {
         let name = config.topic_prefix.clone();
-        RegistryTopic { topic: KeyedTopic::new(config, runtime), name, keys: HashMap::new(), told }
+        let bus =
+            name.strip_suffix(INSIDE).map(|prefix| kafka::Config { topic_prefix: prefix.into(), ..config.clone() });
+        RegistryTopic { topic: KeyedTopic::new(config, runtime), name, keys: HashMap::new(), bus, told }
     }
 
     /// Becomes the one that writes; blocks.
     pub fn take(&mut self) -> Result<Vec<Event>> {
         let entries = self.topic.take().map_err(self.told)?;
-        let events = self.events(entries)?;
+        let mut events = self.events(entries)?;
+        events.extend(self.given()?);
         // Tells whoever wrote before that it doesn't any more.
         let highest: Vec<_> = events.iter().filter(|event| matches!(event, Event::Highest(_))).cloned().collect();
         self.append(&highest).map_err(|failed| failed.error)?;
         Ok(events)
+    }
+
+    /// What the bus says of numbers that were given.
+    fn given(&self) -> Result<Option<Event>> {
+        let Some(bus) = &self.bus else { return Ok(None) };
+        let asking = || format!("looking for the numbers of schemas that messages of {}.* carry", bus.topic_prefix);
+        let highest = kafka::highest_number(bus).map_err(|error| (self.told)(error.context(asking())))?;
+        Ok((highest > 0).then_some(Event::Highest(highest)))
     }
 
     fn events(&mut self, entries: Vec<Entry>) -> Result<Vec<Event>> {
