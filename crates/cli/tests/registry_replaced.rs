@@ -133,12 +133,13 @@ fn a_registry_that_forgot_its_last_numbers_and_gives_one_to_another_schema_is_to
     let file = exported(&registry);
     let before = highest(&registry);
     shop.server.psql("CREATE TABLE later (id int PRIMARY KEY); INSERT INTO later VALUES (1)");
-    is_equal(&shop, 5);
+    is_equal(&shop, 6);
     // An old copy of it is put back, and a table comes that it never knew.
     emptied(&mut registry);
     import(&mut registry, &file);
-    shop.server
-        .psql("DROP TABLE later; CREATE TABLE other (id int PRIMARY KEY, of text); INSERT INTO other VALUES (7, 'x')");
+    shop.server.psql(
+        "DROP TABLE later; CREATE TABLE other (id int PRIMARY KEY, what text); INSERT INTO other VALUES (7, 'x')",
+    );
     let mut running = run(&shop);
     running.until("it is told", |running| running.errors().contains("that were written by another schema"));
     assert_eq!(shop.server.psql_in("replica", "SELECT to_regclass('other')"), "");
@@ -152,5 +153,5 @@ fn a_registry_that_forgot_its_last_numbers_and_gives_one_to_another_schema_is_to
         }
     }
     shop.place.tidewire(&["run"], &["--until-caught-up", "--accept-emptied-registry"]).is(0);
-    assert_eq!(shop.server.psql_in("replica", "SELECT id, of FROM other"), "7|x");
+    assert_eq!(shop.server.psql_in("replica", "SELECT id, what FROM other"), "7|x");
 }

@@ -240,10 +240,12 @@ impl Accepting {
         };
         let prefix = &self.config.topic_prefix;
         let lost: Vec<u32> = locked(&self.trust.0).lost.keys().chain(state.lost.keys()).copied().collect();
-        if lost.is_empty() && self.registry.knows_any(&told.ids, prefix).await? {
+        let is_whole = lost.is_empty();
+        let Some(highest) = told.ids.values().copied().chain(lost).max() else { return Ok(()) };
+        // One of which an old copy was put back knows others.
+        if is_whole && self.registry.is_ours(highest, &told.ids, prefix).await? {
             return Ok(());
         }
-        let highest = told.ids.values().copied().chain(lost).max().unwrap_or(0);
         self.registry.begin_behind(highest, prefix).await?;
         state.is_behind = true;
         Ok(())

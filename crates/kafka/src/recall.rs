@@ -72,7 +72,8 @@ impl Registry {
         Ok(unknown)
     }
 
-    async fn is_ours(&self, id: u32, ids: &HashMap<u128, u32>, prefix: &str) -> Result<bool> {
+    /// Does the number mean something of the bus?
+    pub(crate) async fn is_ours(&self, id: u32, ids: &HashMap<u128, u32>, prefix: &str) -> Result<bool> {
         let Some(text) = self.text_of(id).await? else { return Ok(false) };
         let prefix = plain(&format!("{prefix}."));
         let is_ours = |subject: &String| {
