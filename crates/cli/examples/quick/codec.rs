@@ -70,10 +70,13 @@ fn rows_alone(schema: &Arc<Schema>, changes: &[Change], each: Each<'_>) -> Resul
     alone("json_row_write", Naming::AsTheyAre, None, changes, each)
 }
 
+/// Writes a change's key; false: it has none.
+type Keys = Box<dyn FnMut(&Change, &mut Vec<u8>) -> bool>;
+
 fn alone(part: &str, naming: Naming, form: Option<RowForm>, changes: &[Change], each: Each<'_>) -> Result<()> {
     let (schema, modes) = (&changes[0].schema, Modes::default());
     let mut rows = RowEncoder::new(schema, &modes, &ORIGIN, &Unwrap::default(), naming)?;
-    let mut keys: Box<dyn FnMut(&Change, &mut Vec<u8>) -> bool> = match naming {
+    let mut keys: Keys = match naming {
         Naming::AsTheyAre => {
             let encoder = Encoder::new(schema, &modes, &ORIGIN);
             Box::new(move |change, key| encoder.key(change, key))
