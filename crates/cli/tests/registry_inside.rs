@@ -41,6 +41,14 @@ fn a_registry_inside_answers_readers_keeps_its_schemas_in_kafka_and_goes_on_with
     shop.is_equal();
     let again = registry(&["export", "--kafka", shop.kafka.address(), "--kafka-topic", "shop.__registry"]);
     assert_eq!(again, kept, "nothing is registered twice");
+
+    // What another program writes there says nothing.
+    let words = ["--topic", "shop.__registry", "--reader-property", "parse.key=true"];
+    shop.kafka.tool("ConsoleProducer", &words, "k\tgarbage\n{}\t{\n{\"a\":\t{}\n");
+    shop.server.psql("ALTER TABLE orders ADD further int; UPDATE orders SET further = 1 WHERE id = 9001");
+    let passed = shop.place.catch_up().is(0);
+    assert!(passed.err.contains("no registry wrote this record"), "{}", passed.err);
+    shop.compares_equal();
 }
 
 /// The numbers of schemas in the topic of the registry inside.

@@ -232,6 +232,10 @@ fn topics_that_would_lose_schemas_or_that_hold_something_else_are_refused() {
     make("other", "1", "compact");
     send("other", &[("k", "v")]);
     refused("other").says("in the message at offset 0 of the topic other");
+    make("broken", "1", "compact");
+    let key = r#"{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}"#;
+    send("broken", &[(key, "v")]);
+    refused("broken").says("in the message at offset 0 of the topic broken");
     make("contexts", "1", "compact");
     let key = r#"{"keytype":"SCHEMA","subject":":.c:s","version":1,"magic":1}"#;
     send("contexts", &[(key, r#"{"subject":":.c:s","version":1,"id":1,"schema":"\"int\"","deleted":false}"#)]);

@@ -102,7 +102,18 @@ impl RegistryTopic {
 
     fn events(&mut self, entries: Vec<Entry>) -> Result<Vec<Event>> {
         let mut events = Vec::with_capacity(entries.len());
+        // In a topic that has nothing of a registry no record is passed over.
+        let is_ours = entries.iter().any(|entry| Event::is_key(&entry.key));
         for entry in entries {
+            if is_ours && !Event::is_key(&entry.key) {
+                let (topic, offset) = (&self.name, entry.offset);
+                tracing::warn!(
+                    topic,
+                    offset,
+                    "no registry wrote this record (its key has no keytype): it is passed over"
+                );
+                continue;
+            }
             let place = || format!("in the message at offset {} of the topic {}", entry.offset, self.name);
             let text = |bytes| String::from_utf8(bytes).map_err(|_| Error::invalid("it is no text").context(place()));
             let (key, value) = (text(entry.key)?, entry.value.map(text).transpose()?);

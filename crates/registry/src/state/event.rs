@@ -75,6 +75,12 @@ impl Event {
         (key.print(), value.map(|value| value.print()))
     }
 
+    /// A record under this key is a registry's, of whatever kind.
+    pub fn is_key(key: &[u8]) -> bool {
+        let key = std::str::from_utf8(key).ok().and_then(|key| json::parse_any(key).ok());
+        key.is_some_and(|key| key.get("keytype").and_then(Json::text).is_some())
+    }
+
     /// None: keys of other kinds, which tell of nothing that is kept (`NOOP`). `Invalid`: what can't be understood.
     pub fn read(key: &str, value: Option<&str>) -> Result<Option<Event>> {
         let key = json::parse_any(key)?;
