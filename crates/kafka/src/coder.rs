@@ -160,20 +160,13 @@ pub(crate) fn decoder(
 mod tests {
     use super::*;
     use crate::format::Codec;
-    use crate::registry::{Ask, Naming, Registry};
+    use crate::registry::{Ask, Registry};
     use tidewire_change::{Column, Datum, Identity, Key, Kind, Op, Row, TableName, Type};
     use tidewire_envelope::debezium::Unwrap;
 
     fn of(in_protobuf: bool, unwrap: Option<Unwrap>) -> Debezium {
         let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Err(Error::bug("nobody is asked")) }));
-        let registry = Registry {
-            ask,
-            naming: Naming::Topic,
-            auto_register: true,
-            level: None,
-            accepts_emptied: false,
-            keeps_numbers: false,
-        };
+        let registry = Registry::asked_by(ask);
         let codec = if in_protobuf { Codec::Protobuf(registry) } else { Codec::Avro(registry) };
         Debezium { modes: Modes::default(), database: "db".into(), version: "1".into(), codec, unwrap }
     }

@@ -73,7 +73,7 @@ pub(crate) fn taken(subject: &str, id: u32) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Ask, Naming};
+    use crate::registry::Ask;
     use serde_json::Value;
     use std::sync::{Arc, Mutex};
 
@@ -83,14 +83,7 @@ mod tests {
             let answer = answer(&format!("{method} {path}{said}"));
             Box::pin(async move { Ok(answer) })
         });
-        Registry {
-            ask,
-            naming: Naming::Topic,
-            auto_register: true,
-            level: None,
-            accepts_emptied: true,
-            keeps_numbers: false,
-        }
+        Registry { accepts_emptied: true, ..Registry::asked_by(ask) }
     }
 
     #[tokio::test]

@@ -137,7 +137,7 @@ pub(crate) fn loss(subject: &str, id: u32) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Ask, Naming};
+    use crate::registry::Ask;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -149,14 +149,7 @@ mod tests {
             let found = answers.get(&format!("{method} {path}")).cloned();
             Box::pin(async move { Ok(found.map_or((404, json!({"error_code": 40403})), |answer| (200, answer))) })
         });
-        Registry {
-            ask,
-            naming: Naming::Topic,
-            auto_register: true,
-            level: None,
-            accepts_emptied: false,
-            keeps_numbers: false,
-        }
+        Registry::asked_by(ask)
     }
 
     #[tokio::test]

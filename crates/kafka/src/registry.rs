@@ -37,6 +37,21 @@ pub enum Naming {
     TopicRecord,
 }
 
+#[cfg(test)]
+impl Registry {
+    /// For tests: topics name subjects, what it lacks is registered.
+    pub(crate) fn asked_by(ask: Ask) -> Registry {
+        Registry {
+            ask,
+            naming: Naming::Topic,
+            auto_register: true,
+            level: None,
+            accepts_emptied: false,
+            keeps_numbers: false,
+        }
+    }
+}
+
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "registry by {:?}", self.naming)
@@ -237,14 +252,7 @@ mod tests {
     fn subjects_are_called_as_each_strategy_says() {
         let subjects = |naming| {
             let ask: Ask = Arc::new(|_, _, _| Box::pin(async { Ok((500, json!({}))) }));
-            let registry = Registry {
-                ask,
-                naming,
-                auto_register: true,
-                level: None,
-                accepts_emptied: false,
-                keeps_numbers: false,
-            };
+            let registry = Registry { naming, ..Registry::asked_by(ask) };
             ["Key", "Envelope"].map(|record| {
                 let part = if record == "Key" { "key" } else { "value" };
                 registry.subject("p.s.t", part, &format!("p.s.t.{record}"))
